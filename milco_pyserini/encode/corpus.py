@@ -122,7 +122,7 @@ def encode_corpus(
             f"{encoder.config.checkpoint}"
         )
     plan = plan.resolve(encoder, topics)
-    fields |= plan.manifest_fields() | encoder_fields(encoder, devices[0])
+    fields |= plan.manifest_fields() | encoder_fields(plan.encoder, encoder, devices[0])
     part_encoder = PartEncoder(plan, encoder)
     if old is not None:
         old.validate({"query_table_top_k": None} | fields)

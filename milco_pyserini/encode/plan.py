@@ -166,10 +166,11 @@ def _names(*groups: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields(EncodePlan) if field.metadata["group"] in groups)
 
 
-def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
+def encoder_fields(name: str, encoder: Any, device: str) -> dict[str, Any]:
     """Return the manifest fields that the encoder and this machine determine.
 
     Args:
+        name: of the encoder, as in its plan.
         encoder: a MilcoEncoder or a DenseEncoder.
         device: where the vectors are encoded; only its type is recorded.
     """
@@ -191,7 +192,7 @@ def encoder_fields(encoder: Any, device: str) -> dict[str, Any]:
         "versions": {
             "milco_pyserini": __version__,
             # The commit of a checkpoint from the hub.
-            **({"checkpoint": commit} if (commit := find_commit(encoder.name)) else {}),
+            **({"checkpoint": commit} if (commit := find_commit(name)) else {}),
             "torch": torch.__version__,
             # Importing it takes seconds, and the vectors may not need it.
             "transformers": importlib.metadata.version("transformers"),

@@ -33,7 +33,7 @@ XPQA = Benchmark(
     },
     topics={f"xpqa-{pair}-test": task.topics(_XPQA_SIZES[pair][1]) for pair, task in _XPQA_TASKS.items()},
     note="product questions; each pair of languages is a task with documents of its own",
-    unconfirmed="that the first language of a pair is the documents': their lengths in MTEB's statistics say so",
+    unconfirmed="that the first language of a pair is the documents': inferred from their lengths in MTEB's statistics",
 )
 
 _WEBFAQ_SIZES = size_table("""

@@ -17,6 +17,7 @@ _PARAMETER = re.compile(r"`([a-z_][a-z0-9_]*)(?:=([^`]*))?`")
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "milco index": {"path": "output", "source": "vectors", "store_documents": "store"},
     "milco index tune": {"path": "index"},
+    "milco index update": {"path": "index", "source": "vectors"},
     "milco eval": {"corpora": "corpus"},
 }
 NO_FLAGS: Mapping[str, str] = MappingProxyType({})

@@ -87,7 +87,7 @@ def test_prefixes_and_scales_are_those_of_the_index(root: Path, tmp_path: Path) 
             "prefixed.exact",
             "queries",
             ["--query-encoder", "{root}/splade"],
-            "encode the topics again with --english-prefix 'e_'",
+            "encode the topics again with milco encode --english-prefix 'e_'",
         ),
         (
             "plain.exact",

@@ -21,7 +21,8 @@ from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
-from milco_pyserini.encode import contract, load_encoder
+from milco_pyserini.encode import contract
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import BM25, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked

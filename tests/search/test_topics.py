@@ -84,7 +84,7 @@ def test_an_unfinished_store_is_not_read_as_texts(index: Index, tmp_path: Path) 
 
 def test_an_index_is_refused_as_topics(index: Index) -> None:
     """The error names what is expected."""
-    with pytest.raises(MilcoError, match="index is an index, which holds documents: give a name, a file of texts"):
+    with pytest.raises(MilcoError, match="index` is an index, which holds documents"):
         read_topics(str(index.path), index)
 
 

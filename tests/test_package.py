@@ -16,6 +16,7 @@ SLOW = (
     "transformers sklearn pandas scipy.stats datasets tensorboard torch._dynamo torch.distributed.tensor sympy".split()
 )
 PUBLIC = {*milco_pyserini.__all__} - {"__version__"}
+CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
 HEAVY = "torch transformers numpy scipy pyarrow numba jnius pyserini huggingface_hub matplotlib".split()
 
 
@@ -39,7 +40,7 @@ import sys
 from milco_pyserini.cli.main import main
 ask = "--index index --query Telefon --device cpu"
 for command in (
-    "encode --corpus corpus.tsv --output vectors --encoder mini --device cpu",
+    "encode --corpus corpus.tsv --output vectors --encoder {CHECKPOINT} --device cpu",
     "index --vectors vectors --output index --engine exact",
     f"search {{ask}}",
     f"explain {{ask}} --json",

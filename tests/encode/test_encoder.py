@@ -2,6 +2,7 @@
 
 import doctest
 import functools
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -407,13 +408,15 @@ def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
     assert loaded.weight_hash == encoder("distillation").weight_hash
 
 
-def test_a_checkpoint_may_state_the_dtype_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_may_state_the_dtype_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ "auto" is that dtype on every processor, as for milco-mini; any other dtype that is named is taken."""
     monkeypatch.setattr(packed, "native_dtype", lambda: torch.bfloat16)
     assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").dtype == torch.bfloat16
-    mini = MilcoEncoder.from_pretrained("mini", "cpu")
-    assert mini.dtype == torch.float32
-    assert MilcoEncoder.from_pretrained("mini", "cpu", "bfloat16").dtype == torch.bfloat16
+    encoder("distillation").save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"cpu_dtype": "float32"}))
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu").dtype == torch.float32
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "bfloat16").dtype == torch.bfloat16
 
 
 def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from exported_files import READERS, lines_of
+from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.cli.main import main
@@ -184,7 +185,7 @@ def test_vectors_can_be_added_to_the_documents_of_an_index(
 
 def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> None:
     """One line names what is missing; the path has the name of the collection."""
-    encoder = MilcoQueryEncoder("mini", device="cpu", dtype="float32")
+    encoder = MilcoQueryEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu", dtype="float32")
     path, body = search_request("opensearch", "mine", encoder, "Nile", k=3)
     assert (path, body["size"]) == ("/mine/_search", 3)
     with pytest.raises(MilcoError, match="query '' has no terms"):

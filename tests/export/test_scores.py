@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from exported_files import READERS, lines_of
 from feature_field import search_features
+from golden_set import GOLDEN
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_topics
@@ -21,15 +22,17 @@ from milco_pyserini.index import Index
 from milco_pyserini.sparse import VectorStore
 
 pytestmark = pytest.mark.integration
+CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 Best = dict[str, list[int]]
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the stores vectors and topics of the sample."""
+    """A directory with the stores vectors and topics of the sample, whose scores are exact in float32."""
     root = tmp_path_factory.mktemp("sample")
-    for kind, name in (("corpus", "vectors"), ("topics", "topics")):
-        assert main(["encode", f"--{kind}", "sample", "--encoder", "mini", "--output", str(root / name)]) == 0
+    options = ["sample", "--encoder", CHECKPOINT, "--views", "pivot", "--output"]
+    assert main(["encode", "--corpus", *options, str(root / "vectors"), "--prune", "top-k:20"]) == 0
+    assert main(["encode", "--topics", *options, str(root / "topics")]) == 0
     return root
 
 
@@ -147,7 +150,7 @@ def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path
 @pytest.mark.parametrize("target", ["elasticsearch", "opensearch", "qdrant", "milvus", "vespa"])
 def test_requests_of_an_application_are_the_exported_queries(target: str, exported: Callable[[str], Path]) -> None:
     """Texts encoded one by one, with the encoder of the documents."""
-    directory, encoder = exported(target), MilcoQueryEncoder("mini")
+    directory, encoder = exported(target), MilcoQueryEncoder(CHECKPOINT).with_views(["pivot"])
     if target in ("elasticsearch", "opensearch"):
         bodies = lines_of(directory, "queries.ndjson")[1::2]
     elif target == "vespa":

@@ -10,6 +10,7 @@ pytest.importorskip("pyterrier", reason="PyTerrier is not installed")
 
 import pandas as pd
 import pyterrier as pt
+from golden_set import GOLDEN
 from lz4.frame import LZ4FrameFile
 
 from milco_pyserini.corpora import open_corpus, open_topics
@@ -21,6 +22,7 @@ from milco_pyserini.search import Searcher
 
 pytestmark = pytest.mark.integration
 
+CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 TEXT = "Wer machte Penicillin zum Arzneimittel?"
 
 
@@ -28,7 +30,7 @@ TEXT = "Wer machte Penicillin zum Arzneimittel?"
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The German sample: documents with their terms, queries, and an index of each engine."""
     root = tmp_path_factory.mktemp("pyterrier")
-    milco = Milco("mini")
+    milco = Milco(CHECKPOINT)
     documents = pd.DataFrame([{"docno": one.id, "text": one.contents} for one in open_corpus("sample-de")])
     queries = pd.DataFrame([{"qid": one.id, "query": one.text, "lang": "de"} for one in open_topics("sample-de")])
     batch = milco.encoder.encode_document(documents.text.tolist())
@@ -61,6 +63,10 @@ def test_pisa_finds_the_products_of_the_terms(sample: SimpleNamespace) -> None:
     index = pisa.PisaIndex(str(sample.root / "pisa"), stemmer="none", stops="none")
     milco = Milco(sample.milco.encoder, lowercase=True)
     documents, queries = milco.doc_encoder()(sample.documents), milco.query_encoder()(sample.queries)
+    # PISA finds nothing for [SEP] and <s>, to which only a random checkpoint gives weights.
+    queries["query_toks"] = [
+        {term: weight for term, weight in terms.items() if not set("[<") & set(term)} for terms in queries.query_toks
+    ]
     index.toks_indexer(scale=1.0).index(documents[["docno", "toks"]].to_dict("records"))
     found = hits_of(index.quantized(num_results=10, toks_scale=1.0)(queries))
     for qid, terms in zip(queries.qid, queries.query_toks, strict=True):
@@ -77,7 +83,8 @@ def test_the_retriever_finds_what_the_searcher_finds(sample: SimpleNamespace, en
     assert list(results.columns) == ["qid", "query", "lang", "docno", "score", "rank"]
     assert hits_of(results) == searched(sample.root / engine, sample.queries, 10)
     assert results.groupby("qid")["rank"].min().eq(0).all()
-    assert retriever.search(TEXT).docno[0] == "de-29"
+    first = results[results.qid == results.qid[0]]
+    assert retriever.search(first["query"][0]).docno.tolist() == first.docno.tolist()
     assert list((retriever % 3).compile()(sample.queries)["rank"].unique()) == [0, 1, 2]
 
 
@@ -90,7 +97,7 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
     weights = encoded.query_toks.map(lambda terms: {term: impact / 100 for term, impact in terms.items()})
     assert hits_of(retriever(encoded.assign(query="ignored", query_toks=weights))) == expected
     # The type of the numbers decides for each query: 2.0 is a weight, 200 an impact.
-    one = pd.DataFrame([{"qid": "1", "query_toks": {"river": 2.0}}, {"qid": "2", "query_toks": {"river": 200}}])
+    one = pd.DataFrame([{"qid": "1", "query_toks": {"town": 2.0}}, {"qid": "2", "query_toks": {"town": 200}}])
     scores = retriever(one).groupby("qid").score.max()
     assert scores["1"] == scores["2"] == retriever(one[:1]).score.max()
     for wrong, message in (([None], "query_toks: expected a dict of terms and impacts, got 'None'"),):
@@ -100,7 +107,7 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
         MilcoIndex(sample.root / "lucene").retriever(alpha=0.8)(encoded)
     with pytest.raises(MilcoError, match="`batch_size=0`"):
         MilcoIndex(sample.root / "lucene").retriever(batch_size=0)(sample.queries)
-    with pytest.raises(MilcoError, match=r"english_prefix='e_' is for load_encoder\(\): encoder mini is loaded"):
+    with pytest.raises(MilcoError, match=r"english_prefix='e_' is for load_encoder\(\): encoder .* is loaded"):
         Milco(sample.milco.encoder, english_prefix="e_")
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))
@@ -117,13 +124,15 @@ def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
     """Of the documents in the index, or of a corpus."""
     index = MilcoIndex(sample.root / "stored")
     results = (index.retriever(2) >> index.text_loader("text", "lang")).search(TEXT)
-    assert "Florey" in results.text[0] and set(results.lang) == {"de"}
+    texts = dict(zip(sample.documents.docno, sample.documents.text, strict=True))
+    assert texts[results.docno[0]].endswith(results.text[0]) and set(results.lang) == {"de"}
     assert len(index.retriever(filters={"lang": "en"}).search(TEXT)) == 0
     with pytest.raises(MilcoError, match="unknown field 'lagn': did you mean 'lang'"):
         index.text_loader("lagn")
     corpus = MilcoIndex(sample.root / "lucene", corpus="sample-de")
-    assert "Florey" in (corpus.retriever(1) >> corpus.text_loader("contents")).search(TEXT).contents[0]
-    with pytest.raises(MilcoError, match="the text of de-29 is not available"):
+    found = (corpus.retriever(1) >> corpus.text_loader("contents")).search(TEXT)
+    assert found.contents[0] == texts[found.docno[0]]
+    with pytest.raises(MilcoError, match=f"the text of {found.docno[0]} is not available"):
         unknown = MilcoIndex(sample.root / "lucene")
         (unknown.retriever(1) >> unknown.text_loader()).search(TEXT)
 

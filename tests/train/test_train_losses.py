@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import write_json
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses, objectives
 from milco_pyserini.train.batches import TextCollator
@@ -308,10 +310,14 @@ def test_source_view_products_are_those_of_the_full_vocabulary(pool: str) -> Non
 
 @pytest.mark.parametrize("has_checkpointing", [False, True])
 def test_short_texts_have_nearly_the_gradients_of_fused_attention(
-    has_checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+    has_checkpointing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In bfloat16 on the CPU, their attention is unfused; with gradient checkpointing it stays fused."""
-    trained = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    encoder("distillation").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["encoder"] |= {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+    write_json(tmp_path / "config.json", config)
+    trained = MilcoEncoder.from_pretrained(tmp_path, device="cpu", dtype="float32")
     batch = TextCollator(trained.tokenizer, pad_id=1)(["Where does the Nile end?", "Der Nil", "水"], 16)
     if has_checkpointing:
         trained.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})

@@ -140,12 +140,15 @@ def test_searching_changes_no_file(built: Built, kind: str, tmp_path: Path) -> N
 def test_an_interrupted_build_leaves_nothing(
     built: Built, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error in the last step: neither the index nor a partial directory remains."""
+    """Ctrl-C in the last step, when its manifest gets its name: neither the index nor a partial directory remains."""
+    replace = Path.replace
 
-    def interrupted(*arguments: object) -> None:
-        raise KeyboardInterrupt
+    def interrupted(file: Path, target: Path) -> Path:
+        if Path(target).name == "manifest.json":
+            raise KeyboardInterrupt
+        return replace(file, target)
 
-    monkeypatch.setattr("milco_pyserini.index.directory.write_checked", interrupted)
+    monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_index(built.documents(kind), find_engine(kind), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []

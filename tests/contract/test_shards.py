@@ -14,7 +14,6 @@ from built import (
     STORED_INDEXES,
     Built,
     queries_for,
-    stored_documents,
 )
 
 from milco_pyserini.cli.index import main as index_command
@@ -213,12 +212,3 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
             open_index(path).update(delete=["d1"])
     with pytest.raises(MilcoError, match="has shards, which only milco searches as one"):
         vectors_of(str(built.path("lucene" + SHARDS)))
-
-
-def test_a_shard_reads_only_its_part_of_the_corpus(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The documents before it are not set aside in a temporary file."""
-    monkeypatch.setattr("milco_pyserini.index.documents.DiskDocuments", lambda: pytest.fail("set aside"))
-    options = {"store_documents": True, "corpus": stored_documents(), "shard_id": 1, "shard_num": 2}
-    Index.build(built.path("parquet"), tmp_path / "index", "exact", **options)  # type: ignore[arg-type]

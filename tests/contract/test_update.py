@@ -454,7 +454,7 @@ def test_a_killed_update_leaves_the_old_or_the_new_state(kind: str, pool: Docume
     before, later = store(tmp_path / "before", pool), store(tmp_path / "after", after)
     index = Index.build(before, tmp_path / "index", kind)
     old, new = defined(pool), defined(after)
-    for seconds in (0.01, 0.1, 0.3, 0.6):
+    for seconds in (0.05, 0.4):
         command = [sys.executable, "-c", KILLED, str(index.path), str(later), str(before)]
         started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert started.stdout is not None and started.stdout.readline() == "begins\n"

@@ -364,21 +364,18 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
 def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
     start: Path, bitext: Path, retrieval: Path, tmp_path: Path
 ) -> None:
-    """Its loss is logged for both kinds of batches and falls, as does alignment's; two runs have the same weights."""
+    """Its loss is logged for both kinds of batches and falls, as does alignment's."""
     options = ["sct", "--config", "parallel-sct", "--model", str(start), "--dense-teacher", str(start)]
     options += ["--alignment-weight", ".5"]
     options += ["--parallel", f"{bitext}=.5", "--data", str(retrieval), "--group-size", "1", "--views", "pivot"]
     options += "--steps 12 --batch-size 3 --log-steps 6 --learning-rate 1e-3 --lambda-passage 0".split()
     options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
-    for name in ("once", "again"):
-        assert main([*options, "--output", str(tmp_path / name)]) == 0
-    entries = [entry for entry in logged(tmp_path / "once") if "distillation" in entry]
+    assert main([*options, "--output", str(tmp_path / "run")]) == 0
+    entries = [entry for entry in logged(tmp_path / "run") if "distillation" in entry]
     assert entries[-1]["distillation"] < entries[0]["distillation"]
     assert {"parallel", "infonce"} <= entries[0].keys() | entries[-1].keys()
-    aligned = [entry["alignment"] for entry in logged(tmp_path / "once") if "alignment" in entry]
+    aligned = [entry["alignment"] for entry in logged(tmp_path / "run") if "alignment" in entry]
     assert aligned and aligned[-1] <= aligned[0]
-    before, after = weights(tmp_path / "once"), weights(tmp_path / "again")
-    assert all(torch.equal(before[key], after[key]) for key in before)
 
 
 @pytest.mark.parametrize(

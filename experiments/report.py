@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from experiments.cells import Cell, Key
+from experiments.cells import ANOTHER_MODEL, Cell, Key
 from experiments.tables import Table, model_sizes, paper
 from milco_pyserini import __version__
 from milco_pyserini.io.files import atomic_file
@@ -65,17 +65,17 @@ def page_text(tables: Iterable[Results], encoder: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def draw_sizes(path: Path, results: Iterable[Result]) -> None:
-    """Draw the paper's figure of model size against effectiveness on MIRACL, with what was measured; none is no figure.
-
-    results: of any tables.
-    """
+def draw_sizes(path: Path, tables: Iterable[Results]) -> None:
+    """Draw the paper's figure of model size against effectiveness on MIRACL, if a mean over MIRACL was measured."""
     published = model_sizes()
     labels = {system.title: system.published_as.get("miracl", "") for system in paper().systems.values()}
+    means = (result for table, shown in tables if table.name == "miracl" for result in shown.values())
     measured = {
         result.cell.row: (published[labels[result.cell.row]][0], result.figure)
-        for result in results
-        if result.cell.key[::2] == ("miracl", "avg") and result.figure and labels.get(result.cell.row) in published
+        for result in means
+        if result.cell.column == "avg" and result.figure and labels.get(result.cell.row) in published
+        # Its size is not known.
+        if result.cell.note != ANOTHER_MODEL
     }
     if not measured:
         return

@@ -148,7 +148,7 @@ def reproduce_command(options: ReproduceOptions) -> int:
     with atomic_file(path, "w") as file:
         file.write(page_text(tables, everything.checkpoints[MILCO]))
     log(f"Wrote {path} (vectors/ and indexes/ next to it may be removed)")
-    draw_sizes(options.output / SIZES, results.values())
+    draw_sizes(options.output / SIZES, tables)
     return 0 if any(result.figure is not None for result in results.values()) else NOTHING_MEASURED
 
 

@@ -6,7 +6,7 @@ share of hits in each language shows which ones a ranking prefers.
 
 In a parallel pool, where every language has a relevant document, LPR and Lang-nDCG tell whether a ranking finds the one
 that the user can read (MLAIRE: Jang, Hong, Moon, Lim, 2026, arXiv:2605.07249), and MRC whether queries that are
-translations of each other get the same ranking (arXiv:2509.06195). Fair by PEER, a ranking has the LPR of chance.
+translations of each other get the same ranking (arXiv:2509.06195).
 
 PEER's test here is the standard one, of the relevant documents' ranks among themselves. The authors' package
 peer_measure takes their ranks in the complete ranking, places those that were not retrieved by the number of relevant
@@ -68,21 +68,6 @@ def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[st
     return sum(p_values) / len(p_values) if p_values else 1.0
 
 
-def prefers_language(docids: Sequence[str], relevant: Iterable[str], own: Iterable[str]) -> float:
-    """Return 1 if the first relevant document of a ranking is one of the query's own language, else 0.
-
-    The mean over queries is LPR, the language preference rate.
-
-    Args:
-        docids: the ranking, best first.
-        relevant: docids of any language.
-        own: those of them in the language of the query.
-    """
-    wanted = set(relevant)
-    first = next((docid for docid in docids if docid in wanted), None)
-    return float(first in set(own))
-
-
 def language_ndcg(docids: Sequence[str], grades: Mapping[str, int], own: Iterable[str], depth: int = HITS) -> float:
     """Return nDCG with no gain for documents that are not in the query's language. own: docids, at least one relevant.
 
@@ -124,8 +109,9 @@ class LanguageFairness:
     Args:
         per_query: measure -> query id -> value, for the judged queries that a measure is for: PEER@100, all;
             OwnLanguage@10, the share of the ten best hits in the language of the query, those whose language is known;
-            LPR and Lang-nDCG@10, those with relevant documents in their language and in others; MRC@100, those that
-            have translations: queries whose ids differ in the language only.
+            LPR (1 if the first relevant document is in the language of the query) and Lang-nDCG@10, those with relevant
+            documents in their language and in others; MRC@100, those that have translations: queries whose ids differ
+            in the language only.
         hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
     """
 
@@ -168,7 +154,8 @@ def evaluate_fairness(
         relevant = [docid for docid, grade in grades.items() if grade > 0]
         own = [docid for docid in relevant if languages[docid] == language]
         if 0 < len(own) < len(relevant):
-            measures[LPR][query] = prefers_language(docids, relevant, own)
+            first = next((docid for docid in docids if grades.get(docid, 0) > 0), None)
+            measures[LPR][query] = float(first in own)
             measures[LANG_NDCG][query] = language_ndcg(docids, grades, own)
         translations.setdefault(query.removeprefix(language), []).append(query)
     for queries in translations.values():

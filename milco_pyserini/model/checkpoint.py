@@ -189,7 +189,7 @@ def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def read_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
     values = read_json(directory / "config.json")
-    if not is_milco(values) and _PROJECTOR not in tensors:
+    if not is_milco(values):
         raise MilcoError(f"{directory} has a {values.get('model_type')!r} model, not a MILCO checkpoint")
     if "encoder" not in values:
         return _authors_config(directory, tensors)

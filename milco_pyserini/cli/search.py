@@ -77,6 +77,13 @@ class SearchOptions:
         help="settings of the engine for these searches: query_cut=20 (seismic), ef_search=200 (hnsw); milco index "
         "--set help lists them",
     )
+    min_share: float | None = option(
+        None,
+        minimum=0,
+        maximum=1,
+        help="with --query: drop hits that match less of the query's weight (column match; 0.3 drops most of what has "
+        "little to do with it)",
+    )
     json: bool = option(False, help="with --query: one JSON object")
     corpus: str | None = option(
         None, metavar="NAME|PATH", help="with --query: the index's documents, if they moved since they were encoded"
@@ -135,8 +142,8 @@ class SearchOptions:
         elif self.topics is None:
             for name in changed_options(self, *_OF_RUNS, *_OF_PASSAGES, "max_passage"):
                 yield f"{name} is for --topics; --query writes no run"
-        elif self.json or self.corpus:
-            yield f"--{'json' if self.json else 'corpus'} is for --query, --topics writes a run"
+        elif given := changed_options(self, "json", "corpus", "min_share"):
+            yield f"{given[0]} is for --query, --topics writes a run"
         elif not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
@@ -278,7 +285,8 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.index.lookup import corpus_name
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
-    ranking = searcher.search_queries(encoded, options.k or _ONE_QUERY_HITS, options.threads, filters)[0]
+    count = options.k or _ONE_QUERY_HITS
+    ranking = searcher.search_queries(encoded, count, options.threads, filters, options.min_share)[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:
@@ -298,6 +306,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
                 "rank": rank,
                 "docid": hit.docid,
                 "score": hit.score,
+                "share": hit.share,
                 "title": hit.document.title if hit.document else None,
                 "snippet": snippet,
                 "text": hit.document.text if hit.document else None,
@@ -318,6 +327,8 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         sys.stdout.write(_table(hits, snippets, searcher.has_documents))
         if ranking.total is not None:
             log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
+    elif options.min_share:
+        log(f"No document among the best {count} matches {options.min_share:.0%} of the query's weight")
     elif filters:
         log(f"No document that passes the filters has a term of this query{_other_values(searcher, encoded, filters)}")
     else:
@@ -355,13 +366,20 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
 
     # Scores are of integers for some engines, and of cosines for others.
     score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:.4f}"
-    rows = [[f"{rank}", score.format(hit.score), hit.docid] for rank, hit in enumerate(hits, 1)]
-    if not has_documents:
-        return text_table(rows, ["rank", "score", "docid"], "rrl", sys.maxsize)
-    titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
-    texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]
-    rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
-    return text_table(rows, ["rank", "score", "docid", "text"], "rrll", terminal_width())
+    columns = [
+        ("rank", "r", [f"{rank}" for rank, _ in enumerate(hits, 1)]),
+        ("score", "r", [score.format(hit.score) for hit in hits]),
+        ("match", "r", [f"{hit.share:.0%}" for hit in hits if hit.share is not None]),
+        ("docid", "l", [hit.docid for hit in hits]),
+    ]
+    if has_documents:
+        titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
+        texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]
+        columns.append(("text", "l", texts))
+    # Some engines do not know the match.
+    heads, alignments, values = zip(*[column for column in columns if column[2]], strict=True)
+    rows = [list(row) for row in zip(*values, strict=True)]
+    return text_table(rows, list(heads), "".join(alignments), terminal_width() if has_documents else sys.maxsize)
 
 
 def _validate_docids(index: "Index", passages: bool) -> None:

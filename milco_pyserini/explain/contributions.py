@@ -1,6 +1,6 @@
 """Term-by-term contributions to a score, read from the index itself, and the terms removed before indexing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,53 +9,11 @@ import numpy as np
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.encode.fields import EXPLAIN, must_agree
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.terms import matched_share
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import EXACT_INTEGER, EngineSearcher
+from milco_pyserini.index.protocol import EXACT_INTEGER
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
-from milco_pyserini.sparse.quantization import quantize, quantize_vector
-
-
-class EngineWeights:
-    """The numbers that the engine of an open index multiplies: integers, or float32 weights.
-
-    A score is the sum of query() x document() over the terms of both, in the order of document()'s terms.
-
-    Attributes:
-        scale: A document's number is its weight x scale, an integer unless scale is 1.
-        unit: A score in these numbers is a score in weights x unit.
-        is_readable: True if document() reads the index.
-    """
-
-    def __init__(self, searcher: EngineSearcher, index: Index) -> None:
-        self._searcher = searcher
-        self._is_integer = index.manifest["exactness"] == EXACT_INTEGER
-        self._query_scale = index.query_scale
-        self.scale = index.vectors["scale"] if self._is_integer else 1.0
-        self.unit = self._query_scale * self.scale if self._is_integer else 1.0
-        self.is_readable = searcher.has_weights
-
-    def query(self, vector: dict[str, float]) -> dict[str, float]:
-        """Return a query's {term: weight} in the engine's numbers."""
-        if self._is_integer:
-            return dict(quantize_vector(vector, self._query_scale))
-        return {term: float(np.float32(weight)) for term, weight in vector.items()}
-
-    def document(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
-        """Return the document's numbers for those of the terms that it has; None if they cannot be read."""
-        return self._searcher.weights(docid, terms) if self.is_readable else None
-
-    def round_score(self, total: float) -> float:
-        """Return a sum in the precision of the engine's scores: sums of integers are float32, exact up to 2**24."""
-        return float(np.float32(total)) if self._is_integer else total
-
-    def matched_shares(self, vector: dict[str, float], docids: Sequence[str]) -> list[float | None]:
-        """Return the share of a query's weight that each document matches: terms.matched_share(), None if unknown."""
-        numbers = self.query(vector)
-        terms = list(numbers)
-        documents = (self.document(docid, terms) for docid in docids)
-        return [None if document is None else matched_share(numbers, document) for document in documents]
+from milco_pyserini.sparse.quantization import quantize
 
 
 @dataclass(frozen=True)

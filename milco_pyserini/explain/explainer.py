@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Self
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown
-from milco_pyserini.explain.contributions import EngineWeights, VectorTrace, find_store, trace_vector
+from milco_pyserini.explain.contributions import VectorTrace, find_store, trace_vector
 from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.lookup import open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
+from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from milco_pyserini.explain.render import (
     text_table,
     wrap_lines,
 )
-from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term, matched_share
+from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term
+from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 
 _BAR = 12
@@ -90,7 +91,7 @@ class Explanation:
 
     @cached_property
     def share(self) -> float:
-        """The share of the query's weight that the document matches, in [0, 1]: see terms.matched_share()."""
+        """The share of the query's weight that the document matches, in [0, 1]: see index.weights.matched_share()."""
         return matched_share(self.query.weights, {contribution.term.term for contribution in self.contributions})
 
     @cached_property

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
@@ -200,22 +200,6 @@ def match_terms(
         for term, number in document.items()
         if term in query
     )
-
-
-def matched_share(query: Mapping[str, float], document: Collection[str]) -> float:
-    """Return the share of a query's weight that is on terms of a document, in [0, 1].
-
-    Unlike a score, it does not grow with the query: a document that has few of a query's terms matches little of it.
-
-    >>> matched_share({"river": 3.0, "long": 1.0}, ["river", "nile"])
-    0.75
-
-    Args:
-        query: {term: weight}, > 0.
-        document: its terms, or those that it shares with the query.
-    """
-    total = sum(query.values())
-    return sum(weight for term, weight in query.items() if term in document) / total if total else 0.0
 
 
 def sum_scores(contributions: Sequence[Contribution]) -> float:

@@ -8,8 +8,8 @@ build() and open(). An engine owns its settings: they are its fields.
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -60,9 +60,19 @@ class Hit:
         ranking: Hits | None = vars(self)["_ranking"]
         return None if ranking is None else ranking.documents.get(self.docid)
 
+    @cached_property
+    def share(self) -> float | None:
+        """The share of the query's weight that is on terms of the document, in [0, 1].
+
+        A score grows with the query, this does not: a document that has little to do with the query matches little of
+        it. None if the index cannot be read (seismic), or if queries are not weighted terms.
+        """
+        ranking: Hits | None = vars(self)["_ranking"]
+        return None if ranking is None or ranking.share_of is None else ranking.share_of(self.docid)
+
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: the document instead of the ranking."""
-        return {"docid": self.docid, "score": self.score, "document": self.document}
+        """Return what is pickled: document and share instead of the ranking."""
+        return {"docid": self.docid, "score": self.score, "document": self.document, "share": self.share}
 
     @property
     def text(self) -> str | None:
@@ -82,12 +92,14 @@ class Hits(Sequence[Hit]):
         lookup: where the documents are read when they are first asked for; None without documents.
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
+        share_of: returns the share of a docid, read when it is first asked for; None if shares are not known.
     """
 
     docids: list[str]
     scores: NDArray[np.floating]
     lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
     total: int | None = field(default=None, compare=False)
+    share_of: Callable[[str], float | None] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.docids)
@@ -95,7 +107,7 @@ class Hits(Sequence[Hit]):
     def __getitem__(self, position: Any) -> Any:
         """Return a Hit; for a slice, Hits."""
         if isinstance(position, slice):
-            return Hits(self.docids[position], self.scores[position], self.lookup, self.total)
+            return replace(self, docids=self.docids[position], scores=self.scores[position])
         return Hit(self.docids[position], float(self.scores[position]), self)
 
     def __iter__(self) -> Iterator[Hit]:

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -16,6 +16,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index, validate_sparse
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.options import validate_number
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
@@ -151,6 +152,7 @@ class Searcher:
         filters: Mapping[str, Any] | None = None,
         alpha: float | None = None,
         views: Sequence[str] = (),
+        min_share: float | None = None,
     ) -> Hits:
         """Return the k best documents for a text.
 
@@ -162,13 +164,16 @@ class Searcher:
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
             alpha: weigh the views of the query, as open() does for all queries.
             views: search with some views only, of "pivot" and "source"; none for all that the index has.
+            min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1.
 
         Raises:
-            MilcoError: if k is below 1, the index stores no such field or lacks a view, or as query_encoder.
+            MilcoError: if k is below 1, the index stores no such field, lacks a view or has no shares, or as
+                query_encoder.
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        return self.search_batch([text], k, threads, filters=filters, alpha=alpha, views=views)[0]
+        options: dict[str, Any] = {"filters": filters, "alpha": alpha, "views": views, "min_share": min_share}
+        return self.search_batch([text], k, threads, **options)[0]
 
     def search_batch(
         self,
@@ -179,16 +184,17 @@ class Searcher:
         filters: Mapping[str, Any] | None = None,
         alpha: float | None = None,
         views: Sequence[str] = (),
+        min_share: float | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order.
 
         Args:
             threads: threads that search.
-            filters, alpha, views: as for search().
+            filters, alpha, views, min_share: as for search().
         """
         _validate_texts(texts)
         queries = self.encode_queries(texts, alpha, views) if len(texts) else []
-        return self.search_queries(queries, k, threads, filters)
+        return self.search_queries(queries, k, threads, filters, min_share)
 
     def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
         """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
@@ -198,11 +204,18 @@ class Searcher:
             return list(texts) if encoder is None else encoder.encode_batch(list(texts))
 
     def search_queries(
-        self, queries: Sequence[Any], k: int = 1000, threads: int = 1, filters: Mapping[str, Any] | None = None
+        self,
+        queries: Sequence[Any],
+        k: int = 1000,
+        threads: int = 1,
+        filters: Mapping[str, Any] | None = None,
+        min_share: float | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many encoded queries.
 
-        queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
+        Args:
+            queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
+            threads, filters, min_share: as for search_batch().
         """
         if isinstance(queries, SparseBatch):
             queries = queries.to_dicts()
@@ -212,8 +225,18 @@ class Searcher:
         _validate_count("threads", threads)
         if not len(queries):
             return []
-        found = self.engine_searcher.search(queries, k, threads, filters)
-        return [replace(hits, lookup=self._lookup) for hits in found]
+        weights = self._weights
+        if min_share is not None:
+            validate_number("min_share", min_share, 0, 1)
+            if weights is None:
+                raise MilcoError(
+                    f"min_share {min_share:g}: engine {self.index.engine.name} does not show which terms a document has"
+                )
+        found = [
+            replace(hits, lookup=self._lookup, share_of=partial(weights.matched_share, query) if weights else None)
+            for query, hits in zip(queries, self.engine_searcher.search(queries, k, threads, filters), strict=True)
+        ]
+        return found if min_share is None else [_matching(hits, min_share) for hits in found]
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the documents of those docids that are available."""
@@ -301,6 +324,11 @@ class Searcher:
         return encoder if alpha is None else encoder.with_alpha(alpha)
 
     @cached_property
+    def _weights(self) -> EngineWeights | None:
+        """What the engine multiplies; None if its index cannot be read."""
+        return EngineWeights(self.engine_searcher, self.index) if self.engine_searcher.has_weights else None
+
+    @cached_property
     def _explainer(self) -> "Explainer":
         # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
         from milco_pyserini.explain.contributions import find_store
@@ -370,6 +398,11 @@ class _PassageLookup:
     def find(self, docids: Sequence[str]) -> "dict[str, Document]":
         found = self.lookup.find([self.passages[docid] for docid in docids])
         return {docid: replace(found[name], id=docid) for docid in docids if (name := self.passages[docid]) in found}
+
+
+def _matching(hits: Hits, min_share: float) -> Hits:
+    kept = [place for place, hit in enumerate(hits) if (hit.share or 0) >= min_share]
+    return replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
 
 
 def _validate_texts(texts: Any) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, cast
@@ -13,7 +12,6 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.contributions import EngineWeights
 from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.index.shards import find_shards
@@ -100,11 +98,6 @@ class OpenedIndex:
         return self.open(
             self.searcher.index.path, replace(self.searcher.options, encoder=self.encoder.encoder), self._corpus
         )
-
-    @cached_property
-    def weights(self) -> EngineWeights:
-        """What the engine multiplies, read from the index that is searched."""
-        return EngineWeights(self.searcher.engine_searcher, self.searcher.index)
 
     def has_changed(self) -> bool:
         """Return whether a manifest of the index on disk is no longer the one that was opened."""

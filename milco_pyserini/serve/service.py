@@ -100,8 +100,7 @@ class SearchRequest:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    share: Of the query's weight that the document matches, in [0, 1], as explain.terms.matched_share(); None if the
-    index cannot be read. document, title, snippet: None if the texts are not available; title also if the document has
+    share: As Hit.share. document, title, snippet: None if the texts are not available; title also if the document has
     none.
     """
 
@@ -388,11 +387,10 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     texts = [text for document in documents if document for text in (document.title, document.text)]
     snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
     found = []
-    shares = opened.weights.matched_shares(query, [hit.docid for hit in ranked])
-    for rank, (hit, document, share) in enumerate(zip(ranked, documents, shares, strict=True), request.offset + 1):
+    for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
-        found.append(FoundDocument(rank, hit.docid, hit.score, share, document, title, snippet))
+        found.append(FoundDocument(rank, hit.docid, hit.score, hit.share, document, title, snippet))
     counts: Counter[str] = Counter()
     for hit in hits[:FACET_HITS] if request.facet else ():
         values = hit.document.fields.get(request.facet, []) if hit.document else []

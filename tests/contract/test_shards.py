@@ -20,9 +20,9 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.contributions import EngineWeights
 from milco_pyserini.index import BM25, Index, open_index
 from milco_pyserini.index.shards import shard_name
+from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.integrations.pyserini.encoders import vectors_of
 
 EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant", "flat")]

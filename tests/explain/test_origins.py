@@ -14,9 +14,9 @@ from milco_pyserini.explain.terms import (
     Segment,
     Term,
     match_terms,
-    matched_share,
     sum_scores,
 )
+from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE
 
 FILLED = [text for text in TEXTS if text.strip()]

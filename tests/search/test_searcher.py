@@ -363,9 +363,9 @@ def test_query_prints_hits_that_fit_the_terminal(
     common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--k", "2"]
     assert search(common) == 0
     header, first, *_ = capsys.readouterr().out.splitlines()
-    assert header.split() == ["rank", "score", "docid", "text"]
-    assert first.split()[0] == "1" and first.split()[2] == "phone"
-    assert "phone: … Bell patented the tele" in first and len(first) <= 60
+    assert header.split() == ["rank", "score", "match", "docid", "text"]
+    assert first.split()[0] == "1" and first.split()[3] == "phone"
+    assert "phone: … Bell patented" in first and len(first) <= 60
 
 
 def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEncoder) -> None:
@@ -503,6 +503,32 @@ def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, caps
     assert "the corpus gone.jsonl is not on this machine; give --corpus" in err
 
 
+def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
+    searcher: Searcher, index: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As explain() has it; min_share drops hits by it, and nonsense matches little."""
+    hits = searcher.search(QUERY)
+    shares = [hit.share for hit in hits]
+    assert shares == [searcher.explain(QUERY, hit.docid).share for hit in hits]
+    assert 1 >= shares[0] > 0.3 > shares[-1] > 0
+    assert [hit.share for hit in pickle.loads(pickle.dumps(list(hits[:2])))] == shares[:2]
+    kept = searcher.search(QUERY, min_share=0.3)
+    assert (kept.docids, kept.total) == ([hit.docid for hit in hits if hit.share >= 0.3], hits.total)
+    assert not searcher.search("xqzv wkjh pfgt", min_share=0.3)
+    with pytest.raises(MilcoError, match="min_share 2: must be from 0 to 1"):
+        searcher.search(QUERY, min_share=2)
+    common = ["--index", str(index), "--device", "cpu", "--dtype", "float32", "--min-share", "0.3"]
+    assert search([*common, "--query", QUERY, "--json"]) == 0
+    assert [hit["share"] for hit in json.loads(capsys.readouterr().out)["hits"]] == [hit.share for hit in kept]
+    assert search([*common, "--query", "xqzv wkjh pfgt"]) == 0
+    assert "No document among the best 10 matches 30% of the query's weight" in capsys.readouterr().err
+    other = Searcher.open(index, encoder)
+    other.engine_searcher.has_weights = False
+    assert other.search(QUERY)[0].share is None
+    with pytest.raises(MilcoError, match="engine exact does not show which terms a document has"):
+        other.search(QUERY, min_share=0.3)
+
+
 class Terminal(io.StringIO):
     """A terminal with lines that the user has typed; output is added after them."""
 
@@ -544,6 +570,7 @@ def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.Capture
         (["--query", "x", "--max-passage"], "--max-passage is for --topics"),
         (["--topics", "sample", "--max-passage-hits", "5"], "--max-passage-hits is for --max-passage"),
         (["--topics", "sample", "--json"], "--json is for --query"),
+        (["--topics", "sample", "--min-share", "0.5"], "--min-share is for --query"),
         (["--query", " "], "--query is empty"),
     ):
         assert search(["--index", str(index), *arguments]) == 2

@@ -21,8 +21,8 @@ def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> lis
     for hit in searcher.search(text, k, **options):
         if hit.document is None:
             raise MilcoError(
-                f"the text of {shown(hit.docid)} is not available: open the searcher with corpus=NAME|PATH, or build "
-                "the index with store_documents=True (milco index --store)"
+                f"the text of {shown(hit.docid)} is not available: open the searcher with `corpus`, or build the index "
+                "with `store_documents=True`"
             )
         found.append((hit.document, hit.score))
     return found

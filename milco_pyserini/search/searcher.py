@@ -230,7 +230,7 @@ class Searcher:
             validate_number("min_share", min_share, 0, 1)
             if weights is None:
                 raise MilcoError(
-                    f"min_share {min_share:g}: engine {self.index.engine.name} does not show which terms a document has"
+                    f"`min_share={min_share:g}`: engine {self.index.engine.name} does not show the terms of documents"
                 )
         found = [
             replace(hits, lookup=self._lookup, share_of=partial(weights.matched_share, query) if weights else None)

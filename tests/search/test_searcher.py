@@ -515,7 +515,7 @@ def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
     kept = searcher.search(QUERY, min_share=0.3)
     assert (kept.docids, kept.total) == ([hit.docid for hit in hits if hit.share >= 0.3], hits.total)
     assert not searcher.search("xqzv wkjh pfgt", min_share=0.3)
-    with pytest.raises(MilcoError, match="min_share 2: must be from 0 to 1"):
+    with pytest.raises(MilcoError, match=r"min_share.2.*: must be from 0 to 1"):
         searcher.search(QUERY, min_share=2)
     common = ["--index", str(index), "--device", "cpu", "--dtype", "float32", "--min-share", "0.3"]
     assert search([*common, "--query", QUERY, "--json"]) == 0
@@ -525,7 +525,7 @@ def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
     other = Searcher.open(index, encoder)
     other.engine_searcher.has_weights = False
     assert other.search(QUERY)[0].share is None
-    with pytest.raises(MilcoError, match="engine exact does not show which terms a document has"):
+    with pytest.raises(MilcoError, match="engine exact does not show the terms of documents"):
         other.search(QUERY, min_share=0.3)
 
 

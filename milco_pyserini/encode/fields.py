@@ -16,7 +16,7 @@ class Between(Flag):
     REUSE = auto()
     # An index, and documents that are added to it. Fields that only one of them states may differ.
     UPDATE = auto()
-    # The same two, in what milco index can change: there, a field that is missing is a value.
+    # The same two, in fields that milco index can change. A missing field is a value, too.
     INDEX = auto()
     # The documents of an index, and encoded topics. Fields that only one of them states may differ.
     SEARCH = auto()

@@ -37,7 +37,7 @@ class Network:
         dtype: of the matrix products.
     """
 
-    # False for a table of queries' tokens.
+    # False for encoders of queries only (QueryTable).
     encodes_documents = True
 
     def __init__(

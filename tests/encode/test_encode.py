@@ -90,22 +90,6 @@ def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, caps
     assert len(stderr.splitlines()[0]) < len(str(tmp_path)) + 150
 
 
-def test_jsonl_parts_have_the_format_of_anserini(corpus: Path, tmp_path: Path) -> None:
-    """One JSON object per line with id, contents and a vector of positive integers."""
-    assert main(arguments(corpus, tmp_path / "v")) == 0
-    for line in (tmp_path / "v" / "parts" / "part-00000.jsonl").read_bytes().splitlines():
-        record = orjson.loads(line)
-        assert list(record) == ["id", "contents", "vector"] and record["contents"] == ""
-        assert record["vector"] and all(type(impact) is int and impact > 0 for impact in record["vector"].values())
-
-
-def test_parquet_holds_the_float_weights_of_the_same_vectors(corpus: Path, tmp_path: Path) -> None:
-    """Quantised, a Parquet store is the JSONL store."""
-    assert main(arguments(corpus, tmp_path / "j")) == 0
-    assert main(arguments(corpus, tmp_path / "p", "--format", "parquet")) == 0
-    assert list(open_store(tmp_path / "p").vectors()) == list(open_store(tmp_path / "j").vectors())
-
-
 def test_a_complete_store_is_not_encoded_again(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """The same command again reports so and succeeds; one with other options is refused with the difference."""
     assert main(arguments(corpus, tmp_path / "v")) == 0

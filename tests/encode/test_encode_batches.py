@@ -89,17 +89,6 @@ def test_a_text_that_does_not_fit_is_one_clear_line(rows: list[list[int]]) -> No
         vectors(runner(broken), rows)
 
 
-def test_a_batch_is_converted_while_the_next_is_computed(
-    rows: list[list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next batch is started before the last one is waited for, and never more than that."""
-    forward, events = SmallDevice(1 << 30), []
-    run = runner(lambda batch: (events.append("forward"), forward(batch))[1])
-    monkeypatch.setattr(batches, "pivot_entries", lambda logits: (events.append("csr"), pivot_entries(logits))[1])
-    assert len(list(run.run(rows[:8], VIEWS, 2))) == 4
-    assert events == ["forward", *["forward", "csr"] * 3, "csr"]
-
-
 def test_pivot_entries_are_the_positive_logits() -> None:
     """Counts, columns and log(1 + x) of every positive logit, row by row; NaN is kept, to be reported later."""
     logits = torch.tensor([[0.0, 2.0, -1.0, 0.5], [-1.0, 0.0, -0.0, -3.0], [1e-30, torch.nan, -torch.inf, 1.0]])

@@ -54,21 +54,6 @@ def test_without_a_lexecho_head_there_is_no_echo() -> None:
     assert PaddedForward(encoder("alignment").model, CPU, torch.float32)([[0, 9, 2]])[1] is None
 
 
-def test_only_matrices_are_copied(model: MilcoModel) -> None:
-    """In float32 every tensor is shared with the model; in bfloat16 all but the linear layers'."""
-    own = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
-    twin = PaddedForward(model, CPU, torch.float32)._network.state_dict()
-    assert {name: tensor.data_ptr() for name, tensor in twin.items()} == own
-    cast = {
-        name
-        for name, tensor in PaddedForward(model, CPU, torch.bfloat16)._network.state_dict().items()
-        if tensor.data_ptr() != own[name]
-    }
-    linear = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    assert cast == {f"{name}.{part}" for name in linear for part in ("weight", "bias")}
-    assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
-
-
 def test_padded_lengths_are_rounded_within_the_positions() -> None:
     """On a GPU to a multiple of eight tokens; padding never changes a vector (see test_encoder.py)."""
     for limit, width in ((512, 8), (5, 5)):

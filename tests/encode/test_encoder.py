@@ -39,30 +39,9 @@ def milco() -> MilcoEncoder:
     return encoder("distillation")
 
 
-@pytest.fixture(scope="module")
-def one_by_one(milco: MilcoEncoder) -> np.ndarray:
-    """Every golden text encoded in a call of its own."""
-    return np.concatenate([dense(milco.encode([text], max_length=512)) for text in TEXTS])
-
-
 def variant(**fields: object) -> MilcoEncoder:
     """Load the checkpoint with other MilcoConfig fields."""
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
-
-
-@settings(max_examples=25)
-@given(
-    chosen=st.lists(st.integers(0, len(TEXTS) - 1), max_size=12), size=st.integers(1, 5), budget=st.integers(1, 2000)
-)
-def test_vectors_do_not_depend_on_batch_composition(
-    milco: MilcoEncoder, one_by_one: np.ndarray, chosen: list[int], size: int, budget: int
-) -> None:
-    """Any texts, order and batch size: each vector is that of its text in a call of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(milco.network.runner, "token_budget", budget)
-        batch = milco.encode([TEXTS[number] for number in chosen], max_length=512, batch_size=size)
-    assert len(batch) == len(chosen)
-    np.testing.assert_allclose(dense(batch), one_by_one[chosen], atol=2e-5, rtol=1e-5)
 
 
 @settings(max_examples=20)

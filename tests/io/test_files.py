@@ -187,19 +187,6 @@ def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path: Path) -
     assert names(tmp_path) == ["index"]
 
 
-def test_the_old_directory_is_deleted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new directory is renamed before any file of the old one is deleted."""
-    path = tmp_path / "index"
-    with atomic_directory(path, False, ours) as place:
-        (place / "old").write_text("old")
-    seen = []
-    rmtree = files.shutil.rmtree
-    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(names(path)), rmtree(*args, **more)))
-    with atomic_directory(path, True, ours) as place:
-        (place / "new").write_text("new")
-    assert seen == [["new"]]
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("kind", ["directory", "file"])
 def test_a_foreign_directory_is_never_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
@@ -402,19 +389,6 @@ def test_an_interruption_between_the_renames_restores_the_old_directory(
     assert names(tmp_path) == ["index"]
 
 
-def test_a_directory_is_removed_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is renamed before its first file is deleted."""
-    path = tmp_path / "store"
-    path.mkdir()
-    (path / "a").write_text("a")
-    seen = []
-    rmtree = files.shutil.rmtree
-    monkeypatch.setattr(files.shutil, "rmtree", lambda *args, **more: (seen.append(path.exists()), rmtree(*args)))
-    remove_directory(path)
-    assert seen == [False]
-    assert names(tmp_path) == []
-
-
 def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:
     """It needs no --overwrite."""
     (tmp_path / "index").mkdir()
@@ -603,14 +577,6 @@ def test_a_foreign_lock_is_reported_and_times_out(
         assert not capsys.readouterr().err
     with locks.locked_directory(tmp_path, limit=0):
         pass
-
-
-def test_json_round_trips(tmp_path: Path) -> None:
-    """read_json() reads what write_json() wrote, indented."""
-    value = {"terms": ["▁陌"], "scale": 100.0, "none": None}
-    write_json(tmp_path / "a.json", value)
-    assert read_json(tmp_path / "a.json") == value
-    assert "▁陌" in (tmp_path / "a.json").read_text("utf-8").splitlines()[2]
 
 
 @pytest.mark.parametrize(

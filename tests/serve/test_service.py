@@ -141,22 +141,6 @@ def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) 
     assert run(work)[0].docid == "ja"
 
 
-def test_documents_of_a_request_are_explained_by_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The query is encoded once, too."""
-    searches: list[int] = []
-    search = searcher().engine_searcher.search
-
-    def counting(queries: Any, *options: Any) -> Any:
-        searches.append(len(queries))
-        return search(queries, *options)
-
-    monkeypatch.setattr(searcher().engine_searcher, "search", counting)
-    docids = ["ja", "ar", "long"]
-    explained = run(lambda opened: opened.explain(SearchRequest("river"), docids))
-    assert [one.docid for one in explained] == docids
-    assert searches == [1]
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

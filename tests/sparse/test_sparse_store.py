@@ -108,14 +108,6 @@ def test_jsonl_is_what_anserini_reads(tmp_path: Path) -> None:
         assert list(json.loads(line)) == ["id", "contents", "vector"]
 
 
-def test_terms_that_json_escapes_round_trip(tmp_path: Path) -> None:
-    """Quotes, line separators and emoji in a term are read back as they were."""
-    vector = dict.fromkeys(TERMS, 1.0)
-    store = write_store(tmp_path, [[vector]], "jsonl")
-    assert dict(store.vectors()) == {"d0": dict.fromkeys(TERMS, 100)}
-    assert len((tmp_path / "part-00000.jsonl").read_text("utf-8").split("\n")) == 2
-
-
 def test_large_parts_are_read_in_groups(tmp_path: Path) -> None:
     """A Parquet part longer than one group of rows gives every document once, in order."""
     vectors = [{TERMS[number % 8]: float(number % 50 + 1)} for number in range(70_000)]
@@ -148,48 +140,12 @@ def test_a_missing_store_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path / "nothing")
 
 
-def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
-    """Without its manifest a store is not finished, whatever parts it has."""
-    write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
-    (tmp_path / "manifest.json").unlink()
-    with pytest.raises(MilcoError, match=r"has no manifest\.json: it is not finished .* or holds external"):
-        open_store(tmp_path)
-
-
 def test_another_format_version_is_refused(tmp_path: Path) -> None:
     """The error names both versions."""
     manifest = write_store(tmp_path, [[{"music": 1.0}]], "jsonl").manifest
     write_json(tmp_path / "manifest.json", {**manifest, "format_version": 99})
     with pytest.raises(MilcoError, match="has format version 99, not 1"):
         open_store(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-@pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_truncated_part_is_refused_before_any_is_read(tmp_path: Path, kind: str, damage: str) -> None:
-    """A last part that is shorter than the manifest states stops reading before the first document."""
-    store = write_store(tmp_path, [[{"music": 1.0}], [{"music": 2.0}]], kind)
-    last = tmp_path / f"part-00001.{kind}"
-    if damage == "cut":
-        last.write_bytes(last.read_bytes()[:-3])
-    else:
-        last.unlink()
-    for read in (store.vectors, store.batches):
-        with pytest.raises(MilcoError, match=rf"part-00001\.{kind} is missing or not of [\d,]+ bytes\. Run"):
-            next(iter(read()))
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_flipped_bit_in_a_part_is_always_found(tmp_path: Path, kind: str) -> None:
-    """Wherever a bit changes, no vector of the part is returned, and the error names the part and the fix."""
-    store = write_store(tmp_path, [[dict(zip(TERMS, np.linspace(0.1, 9, 8).tolist(), strict=True))] * 30], kind)
-    part = tmp_path / f"part-00000.{kind}"
-    intact = part.read_bytes()
-    for place in range(0, len(intact), len(intact) // 40):
-        part.write_bytes(intact[:place] + bytes([intact[place] ^ 1 << place % 8]) + intact[place + 1 :])
-        for read in (store.vectors, store.batches):
-            with pytest.raises(MilcoError, match=rf"part-00000\.{kind} has changed: .* Run the same encode command"):
-                next(iter(read()))
 
 
 def without_checksums(store: VectorStore) -> VectorStore:

@@ -193,7 +193,7 @@ def test_a_row_per_set_of_the_model_card(
     assert {"sample, all languages, OwnLanguage@10", "held-out queries, nDCG@10", "FLORES, pooled nDCG@20"} <= set(
         values
     )
-    assert len(values) == 13
+    assert len(values) == 15
     assert all(0 <= float(value) <= 1 for row in values.values() for value in row)
 
 

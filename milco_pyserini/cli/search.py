@@ -101,7 +101,9 @@ class SearchOptions:
         False, group=_RUN, help="leave out the document with the topic's id, as BEIR does for ArguAna and Quora"
     )
     max_passage: bool = option(
-        False, group=_PASSAGES, help="rank documents by their best passage: docids are DOCID#N, --k counts passages"
+        False,
+        group=_PASSAGES,
+        help="rank documents by their best passage: docids are DOCID#N; with --topics, --k counts passages",
     )
     max_passage_delimiter: str | None = option(
         None,
@@ -110,7 +112,9 @@ class SearchOptions:
         help=f"delimiter of document and passage (default: {PASSAGE_DELIMITER}); needed if the corpus was split "
         "before encoding",
     )
-    max_passage_hits: int = option(100, group=_PASSAGES, minimum=1, metavar="K", help="documents per topic")
+    max_passage_hits: int = option(
+        100, group=_PASSAGES, minimum=1, metavar="K", help="documents per topic (with --query: --k)"
+    )
     encoder: str | None = option(
         None,
         group=_ENCODER,
@@ -140,11 +144,11 @@ class SearchOptions:
         if (self.topics is None) == (self.query is None) and not is_prompt:
             yield "give one of --topics (a run) and --query (hits on the terminal)"
         elif self.topics is None:
-            for name in changed_options(self, *_OF_RUNS, *_OF_PASSAGES, "max_passage"):
+            for name in changed_options(self, *_OF_RUNS, "max_passage_hits"):
                 yield f"{name} is for --topics; --query writes no run"
         elif given := changed_options(self, "json", "corpus", "min_share"):
             yield f"{given[0]} is for --query, --topics writes a run"
-        elif not self.max_passage:
+        if not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
         try:
@@ -285,8 +289,8 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.index.lookup import corpus_name
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
-    count = options.k or _ONE_QUERY_HITS
-    ranking = searcher.search_queries(encoded, count, options.threads, filters, options.min_share)[0]
+    count, passages = options.k or _ONE_QUERY_HITS, options.max_passage and (options.max_passage_delimiter or True)
+    ranking = searcher.search_queries(encoded, count, options.threads, filters, options.min_share, passages)[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:
@@ -307,6 +311,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
                 "docid": hit.docid,
                 "score": hit.score,
                 "share": hit.share,
+                "passage": hit.passage,
                 "title": hit.document.title if hit.document else None,
                 "snippet": snippet,
                 "text": hit.document.text if hit.document else None,
@@ -384,16 +389,13 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
 
 def _validate_docids(index: "Index", passages: bool) -> None:
     """Raise MilcoError if the docids of an index cannot be in a run, or are not those of passages."""
+    from milco_pyserini.search.searcher import validate_passages
+
     docid = index.manifest["id_with_space"]
     if docid is not None:
         raise MilcoError(f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run")
-    # External vectors and texts do not state what they are: there the user must know.
-    manifest = index.manifest.get("vectors", {"plain": True})
-    if passages and not (manifest.get("split_passages") or manifest.get("plain")):
-        raise MilcoError(
-            f"--max-passage: {index.path} does not hold passages (encode --split-passages), and truncating its docids "
-            "at a # would mix up documents: omit --max-passage, or give --max-passage-delimiter if the corpus was split"
-        )
+    if passages:
+        validate_passages(index)
 
 
 def fuse(options: FuseOptions) -> None:

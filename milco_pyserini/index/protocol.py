@@ -70,9 +70,16 @@ class Hit:
         ranking: Hits | None = vars(self)["_ranking"]
         return None if ranking is None or ranking.share_of is None else ranking.share_of(self.docid)
 
+    @cached_property
+    def passage(self) -> str | None:
+        """The id of the document's best passage, in a ranking of documents by their best passage; otherwise None."""
+        ranking: Hits | None = vars(self)["_ranking"]
+        return None if ranking is None or ranking.passages is None else ranking.passages[self.docid]
+
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: document and share instead of the ranking."""
-        return {"docid": self.docid, "score": self.score, "document": self.document, "share": self.share}
+        """Return what is pickled: what is known of the document instead of the ranking."""
+        known = {"document": self.document, "share": self.share, "passage": self.passage}
+        return {"docid": self.docid, "score": self.score, **known}
 
     @property
     def text(self) -> str | None:
@@ -93,6 +100,7 @@ class Hits(Sequence[Hit]):
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
         share_of: returns the share of a docid, read when it is first asked for; None if shares are not known.
+        passages: docid -> id of the best passage, of documents that are ranked by it.
     """
 
     docids: list[str]
@@ -100,6 +108,7 @@ class Hits(Sequence[Hit]):
     lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
     total: int | None = field(default=None, compare=False)
     share_of: Callable[[str], float | None] | None = field(default=None, repr=False, compare=False)
+    passages: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.docids)

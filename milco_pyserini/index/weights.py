@@ -42,11 +42,14 @@ class EngineWeights:
         """Return a sum in the precision of the engine's scores: sums of integers are float32, exact up to 2**24."""
         return float(np.float32(total)) if self._is_integer else total
 
-    def matched_share(self, vector: dict[str, float], docid: str) -> float | None:
-        """Return the share of a query's weight that a document matches: matched_share(), None if it cannot be read."""
+    def matched_share(self, vector: dict[str, float], passages: Mapping[str, str] | None, docid: str) -> float | None:
+        """Return the share of a query's weight that a document matches: matched_share(), None if it cannot be read.
+
+        passages: of documents that are ranked by their best passage, docid -> its id in the index.
+        """
         self._searcher.require_open()
         numbers = self.query(vector)
-        document = self.document(docid, list(numbers))
+        document = self.document(passages[docid] if passages else docid, list(numbers))
         return None if document is None else matched_share(numbers, document)
 
 

@@ -153,6 +153,7 @@ class Searcher:
         alpha: float | None = None,
         views: Sequence[str] = (),
         min_share: float | None = None,
+        max_passage: bool | str = False,
     ) -> Hits:
         """Return the k best documents for a text.
 
@@ -165,15 +166,17 @@ class Searcher:
             alpha: weigh the views of the query, as open() does for all queries.
             views: search with some views only, of "pivot" and "source"; none for all that the index has.
             min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1.
+            max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); in place of
+                True, the delimiter of document and number in the ids of a corpus that was split before it was encoded.
 
         Raises:
-            MilcoError: if k is below 1, the index stores no such field, lacks a view or has no shares, or as
-                query_encoder.
+            MilcoError: if k is below 1, the index stores no such field, lacks a view, has no shares or holds no
+                passages, or as query_encoder.
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        options: dict[str, Any] = {"filters": filters, "alpha": alpha, "views": views, "min_share": min_share}
-        return self.search_batch([text], k, threads, **options)[0]
+        queries = self.encode_queries([text], alpha, views)
+        return self.search_queries(queries, k, threads, filters, min_share, max_passage)[0]
 
     def search_batch(
         self,
@@ -185,16 +188,17 @@ class Searcher:
         alpha: float | None = None,
         views: Sequence[str] = (),
         min_share: float | None = None,
+        max_passage: bool | str = False,
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order.
 
         Args:
             threads: threads that search.
-            filters, alpha, views, min_share: as for search().
+            filters, alpha, views, min_share, max_passage: as for search().
         """
         _validate_texts(texts)
         queries = self.encode_queries(texts, alpha, views) if len(texts) else []
-        return self.search_queries(queries, k, threads, filters, min_share)
+        return self.search_queries(queries, k, threads, filters, min_share, max_passage)
 
     def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
         """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
@@ -210,12 +214,13 @@ class Searcher:
         threads: int = 1,
         filters: Mapping[str, Any] | None = None,
         min_share: float | None = None,
+        max_passage: bool | str = False,
     ) -> list[Hits]:
         """Return the k best documents for each of many encoded queries.
 
         Args:
             queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
-            threads, filters, min_share: as for search_batch().
+            threads, filters, min_share, max_passage: as for search_batch().
         """
         if isinstance(queries, SparseBatch):
             queries = queries.to_dicts()
@@ -232,10 +237,21 @@ class Searcher:
                 raise MilcoError(
                     f"`min_share={min_share:g}`: engine {self.index.engine.name} does not show the terms of documents"
                 )
-        found = [
-            replace(hits, lookup=self._lookup, share_of=partial(weights.matched_share, query) if weights else None)
-            for query, hits in zip(queries, self.engine_searcher.search(queries, k, threads, filters), strict=True)
-        ]
+        if max_passage:
+            delimiter = PASSAGE_DELIMITER if max_passage is True else max_passage
+            if max_passage is True:
+                validate_passages(self.index)
+            options = (delimiter, threads, filters, self._lookup)
+            found = search_documents(self.engine_searcher, queries, k, _FACTOR * k, *options)
+        else:
+            found = [
+                replace(hits, lookup=self._lookup) for hits in self.engine_searcher.search(queries, k, threads, filters)
+            ]
+        if weights is not None:
+            found = [
+                replace(hits, share_of=partial(weights.matched_share, query, hits.passages))
+                for query, hits in zip(queries, found, strict=True)
+            ]
         return found if min_share is None else [_matching(hits, min_share) for hits in found]
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
@@ -384,8 +400,23 @@ def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER
     for place, passage in enumerate(hits.docids):
         best.setdefault(number.sub("", passage), place)
     ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
-    lookup = hits.lookup and _PassageLookup(hits.lookup, {docid: hits.docids[best[docid]] for docid in ranked})
-    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup)
+    passages = {docid: hits.docids[best[docid]] for docid in ranked}
+    lookup = hits.lookup and _PassageLookup(hits.lookup, passages)
+    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup, passages=passages)
+
+
+def validate_passages(index: Index) -> None:
+    """Raise MilcoError if the docids of an index are not those of passages.
+
+    External vectors and texts do not state what they are: there the user must know.
+    """
+    about = index.manifest.get("vectors", {"plain": True})
+    if not (about.get("split_passages") or about.get("plain")):
+        raise MilcoError(
+            f"{index.path} does not hold passages (encode --split-passages), and truncating its docids at a "
+            f"{PASSAGE_DELIMITER} would mix up documents: omit `max_passage`, or give the delimiter if the corpus "
+            "was split"
+        )
 
 
 @dataclass(frozen=True)

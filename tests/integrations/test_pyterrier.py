@@ -107,7 +107,7 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
         MilcoIndex(sample.root / "lucene").retriever(alpha=0.8)(encoded)
     with pytest.raises(MilcoError, match="`batch_size=0`"):
         MilcoIndex(sample.root / "lucene").retriever(batch_size=0)(sample.queries)
-    with pytest.raises(MilcoError, match=r"english_prefix='e_' is for load_encoder\(\): encoder .* is loaded"):
+    with pytest.raises(MilcoError, match=r"english_prefix='e_'. is for load_encoder\(\): encoder .* is loaded"):
         Milco(sample.milco.encoder, english_prefix="e_")
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))

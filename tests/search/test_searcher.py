@@ -510,7 +510,7 @@ def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
     hits = searcher.search(QUERY)
     shares = [hit.share for hit in hits]
     assert shares == [searcher.explain(QUERY, hit.docid).share for hit in hits]
-    assert 1 >= shares[0] > 0.3 > shares[-1] > 0
+    assert 1 >= shares[0] > shares[-1] > 0
     assert [hit.share for hit in pickle.loads(pickle.dumps(list(hits[:2])))] == shares[:2]
     kept = searcher.search(QUERY, min_share=0.3)
     assert (kept.docids, kept.total) == ([hit.docid for hit in hits if hit.share >= 0.3], hits.total)
@@ -527,6 +527,31 @@ def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
     assert other.search(QUERY)[0].share is None
     with pytest.raises(MilcoError, match="engine exact does not show the terms of documents"):
         other.search(QUERY, min_share=0.3)
+
+
+def test_documents_are_found_by_their_best_passage(
+    searcher: Searcher, encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its score and share, and with their complete text; other indexes hold no passages."""
+    texts = {"long": f"{TEXTS['river']} {TEXTS['music']} {TEXTS['phone']}", "short": TEXTS["river"]}
+    corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
+    corpus.write_text("".join(json.dumps({"id": docid, "text": text}) + "\n" for docid, text in texts.items()))
+    common = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32"]
+    split = ["--split-passages", "--max-length", "16", "--output", str(vectors)]
+    assert encode(["--corpus", str(corpus), *split, *common]) == 0
+    index = Index.build(vectors, tmp_path / "index", "exact").path
+    passages = Searcher.open(index, encoder)
+    best = passages.search(QUERY, 1)[0]
+    hit, other = passages.search(QUERY, max_passage=True)
+    assert (hit.docid, other.docid, hit.text) == ("long", "short", texts["long"])
+    assert (hit.passage, hit.score, hit.share) == (best.docid, best.score, best.share)
+    assert hit.passage.startswith("long#") and best.passage is None
+    assert passages.search(QUERY, 1, max_passage="#").docids == ["long"]
+    with pytest.raises(MilcoError, match=r"docs\.exact does not hold passages"):
+        searcher.search(QUERY, max_passage=True)
+    assert search(["--index", str(index), "--query", QUERY, "--max-passage", "--json", *common[2:]]) == 0
+    found = json.loads(capsys.readouterr().out)["hits"]
+    assert [(one["docid"], one["passage"]) for one in found] == [("long", hit.passage), ("short", other.passage)]
 
 
 class Terminal(io.StringIO):
@@ -567,7 +592,8 @@ def test_query_and_topics_exclude_each_other(index: Path, capsys: pytest.Capture
         (["--query", "x", "--topics", "sample"], "give one of --topics"),
         (["--query", "x", "--output", "run"], "--output is for --topics"),
         (["--query", "x", "--format", "msmarco"], "--format is for --topics"),
-        (["--query", "x", "--max-passage"], "--max-passage is for --topics"),
+        (["--query", "x", "--max-passage-hits", "5"], "--max-passage-hits is for --topics"),
+        (["--query", "x", "--max-passage-delimiter", "."], "--max-passage-delimiter is for --max-passage"),
         (["--topics", "sample", "--max-passage-hits", "5"], "--max-passage-hits is for --max-passage"),
         (["--topics", "sample", "--json"], "--json is for --query"),
         (["--topics", "sample", "--min-share", "0.5"], "--min-share is for --query"),

@@ -77,7 +77,7 @@ class DenseAlignment(nn.Module):
         sizes = model.config.encoder.hidden_size, model.config.english_hidden_size
         if teacher.dimensions not in sizes:
             raise MilcoError(
-                f"--teacher {teacher.name} has {teacher.dimensions} dimensions, the encoder {sizes[0]} and its "
+                f"`teacher={teacher.name}` has {teacher.dimensions} dimensions, the encoder {sizes[0]} and its "
                 f"connector {sizes[1]}: choose a teacher with one of these sizes"
             )
         self.is_projected = teacher.dimensions != sizes[0]

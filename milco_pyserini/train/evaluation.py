@@ -37,7 +37,7 @@ class CheckpointEvaluation:
             self._documents.append(document)
             if len(self._documents) > _MOST_DOCUMENTS:
                 raise MilcoError(
-                    f"--evaluate {name}: it has more than {_MOST_DOCUMENTS:,} documents, too many to encode at every "
+                    f"`evaluate={name}`: it has more than {_MOST_DOCUMENTS:,} documents, too many to encode at every "
                     "checkpoint. Choose a small collection, such as sample"
                 )
 

@@ -29,10 +29,11 @@ _HEAD_NAMES = (
 
 
 def load_start(config: TrainingConfig) -> MilcoEncoder:
-    """Load the model of --model, or of --encoder and --english, on the CPU, in float32 and training mode.
+    """Load config.model, or connect config.encoder and config.english, on the CPU, in float32 and training mode.
 
-    If the source view is trained, a LexEcho head is added where the checkpoint has none. Parts with learning rate 0 are
-    frozen. Raises MilcoError if a checkpoint cannot be loaded, or its head is of another variant.
+    If the source view is trained, a LexEcho head is added where the checkpoint has none; if not, an existing head is
+    frozen, as are parts with learning rate 0. Raises MilcoError if a checkpoint cannot be loaded, or if its head is of
+    another variant.
     """
     if config.model is not None:
         encoder = MilcoEncoder.from_pretrained(config.model, device="cpu", dtype="float32")
@@ -53,11 +54,13 @@ def load_start(config: TrainingConfig) -> MilcoEncoder:
             model._init_weights(model.echo)
         elif variant != model.config.echo_variant:
             raise MilcoError(
-                f"--echo-variant {variant}: the model has a LexEcho head of the variant {model.config.echo_variant}. "
+                f"`echo_variant={variant}`: the model has a LexEcho head of the variant {model.config.echo_variant}. "
                 "Leave the option out, or start from a model without a head"
             )
         model.config.source_pool = config.source_pool or model.config.source_pool
         model.config.source_drop_special |= config.source_drop_special
+    elif model.echo is not None:
+        model.echo.requires_grad_(False)
     freeze_parts(model, config)
     model.train()
     return encoder

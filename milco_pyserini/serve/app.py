@@ -173,7 +173,8 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
         filters = parse_filters(request.query_params.getlist("filter"))
         offset, facet = (int(page_number) - 1) * service.k, service.about.language if not filters else ""
-        wanted = SearchRequest(q, service.k, offset, filters=filters, facet=facet)
+        by_document = service.about.has_passages
+        wanted = SearchRequest(q, service.k, offset, filters=filters, facet=facet, max_passage=by_document)
         if not docids:
             filtered = [f"{name}={value}" for name, values in filters.items() for value in values]
             return HTMLResponse(page(wanted.text, response=await service.search(wanted), filtered=filtered))
@@ -189,7 +190,7 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
     @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:
         filters, views = parse_filters(given.filter), tuple(given.views)
-        request = SearchRequest(given.q, given.k, given.offset, given.alpha, views, filters)
+        request = SearchRequest(given.q, given.k, given.offset, given.alpha, views, filters, "", given.max_passage)
         return _json((await service.search(request)).to_json())
 
     @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")

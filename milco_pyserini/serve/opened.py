@@ -28,7 +28,8 @@ class IndexDescription:
 
     generation: a digest that changes with every update. language: the stored field that has a document's language; ""
     if there is none. scale: from weights to impacts; None for external vectors. has_explanations: whether the encoder
-    shows what each token contributes, which a query table and a SparseEncoder do not.
+    shows what each token contributes, which a query table and a SparseEncoder do not. has_passages: whether it holds
+    passages of documents, which the page shows by their best one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class IndexDescription:
     language: str
     scale: float | None
     has_explanations: bool
+    has_passages: bool
 
     @classmethod
     def of(cls, searcher: Searcher) -> Self:
@@ -53,6 +55,7 @@ class IndexDescription:
             language=next((name for name in ("lang", "language") if name in fields), ""),
             scale=index.vectors.get("scale"),
             has_explanations=cast(MilcoQueryEncoder, searcher.query_encoder).encoder.network.has_token_states,
+            has_passages=bool(index.vectors.get("split_passages")),
         )
 
 

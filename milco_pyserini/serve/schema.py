@@ -46,6 +46,7 @@ class SearchParameters(QueryParameters):
         description=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
         json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
     )
+    max_passage: bool = Field(False, description="documents by their best passage, if the index holds passages")
 
 
 class ExplainParameters(QueryParameters):
@@ -81,13 +82,14 @@ class FoundDocumentAnswer(_Strict):
     """A hit. title and snippet are null if the documents are not available to the server.
 
     share: of the query's weight that is on terms of the document, from 0 to 1; null if the engine's index cannot be
-    read.
+    read. passage: id of its best passage, with max_passage; otherwise null.
     """
 
     rank: int
     docid: str
     score: float
     share: float | None
+    passage: str | None
     title: str | None
     snippet: str | None
     highlights: list[Highlight]

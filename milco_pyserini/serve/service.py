@@ -67,6 +67,7 @@ class SearchRequest:
         views: "pivot", "source" or both; none for all that the index has.
         filters: {"lang": ["de", "fr"]}: only documents that have one of the values in each field.
         facet: A field whose values are counted among the best hits; "" for none.
+        max_passage: Documents by their best passage, from an index that holds passages.
 
     Raises:
         MilcoError: the query is empty or too long, or a value is out of its range.
@@ -79,6 +80,7 @@ class SearchRequest:
     views: tuple[str, ...] = ()
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     facet: str = ""
+    max_passage: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", " ".join(self.text.split()))
@@ -100,14 +102,15 @@ class SearchRequest:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    share: As Hit.share. document, title, snippet: None if the texts are not available; title also if the document has
-    none.
+    share, passage: As of Hit; the text is that of the passage. document, title, snippet: None if the texts are not
+    available; title also if the document has none.
     """
 
     rank: int
     docid: str
     score: float
     share: float | None
+    passage: str | None
     document: Document | None
     title: Snippet | None
     snippet: Snippet | None
@@ -119,6 +122,7 @@ class FoundDocument:
             "docid": self.docid,
             "score": self.score,
             "share": self.share,
+            "passage": self.passage,
             "title": self.document.title if self.document else None,
             "snippet": self.snippet.text if self.snippet else None,
             "highlights": self.snippet.highlights() if self.snippet else [],
@@ -381,16 +385,16 @@ class SearchService:
 def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if request.facet else last
-    hits = opened.searcher.search_queries([query], depth, filters=request.filters)[0]
+    hits = opened.searcher.search_queries([query], depth, filters=request.filters, max_passage=request.max_passage)[0]
     ranked = list(hits[request.offset : last])
-    documents = [hit.document and _passage(opened, hit.docid, hit.document) for hit in ranked]
+    documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
     texts = [text for document in documents if document for text in (document.title, document.text)]
     snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
     found = []
     for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
-        found.append(FoundDocument(rank, hit.docid, hit.score, hit.share, document, title, snippet))
+        found.append(FoundDocument(rank, hit.docid, hit.score, hit.share, hit.passage, document, title, snippet))
     counts: Counter[str] = Counter()
     for hit in hits[:FACET_HITS] if request.facet else ():
         values = hit.document.fields.get(request.facet, []) if hit.document else []

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
+from explained_set import index as passages
 from fastapi.testclient import TestClient
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
@@ -59,6 +60,29 @@ def test_search_returns_hits_with_titles_and_snippets(client: TestClient) -> Non
     more = client.get("/search", params={"q": query, "k": 2, "offset": 1}).json()
     assert [hit["rank"] for hit in more["hits"]] == [2, 3]
     assert more["hits"] == found["hits"][1:]
+
+
+def test_documents_are_found_by_their_best_passage() -> None:
+    """In the API and on the page, whose explanations are of the passage; other indexes hold no passages."""
+    built = passages("exact", "--split-passages", "--max-length", "16")
+    with (
+        closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened,
+        TestClient(create_app(opened, (HOST,)), f"http://{HOST}") as own,
+    ):
+        found = own.get("/search", params={"q": "Penicillin", "max_passage": True}).json()
+        SearchAnswer.model_validate(found)
+        first = found["hits"][0]
+        assert first["passage"].rpartition("#")[0] == first["docid"]
+        page = own.get("/", params={"q": "Penicillin"}).text
+        assert quote_plus(first["passage"]) in page
+        explained = own.get("/explain", params={"q": "Penicillin", "docid": first["passage"]}).json()
+        assert explained["score"] == pytest.approx(first["score"], rel=1e-5)
+
+
+def test_an_index_of_documents_has_no_passages(client: TestClient) -> None:
+    """Their docids may contain a # and a number."""
+    answer = client.get("/search", params={"q": "Nile", "max_passage": True})
+    assert answer.status_code == 400 and "does not hold passages" in answer.json()["error"]
 
 
 def test_an_index_in_shards_answers_as_one(client: TestClient, tmp_path: Path) -> None:

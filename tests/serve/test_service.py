@@ -181,3 +181,24 @@ def test_hits_of_passages_have_their_own_text() -> None:
     for hit, one in zip(found, explained, strict=True):
         assert one.document.text.endswith(hit.document.text)
         assert one.document.text.removesuffix(hit.document.text).strip() in ("", hit.document.title)
+
+
+def test_documents_have_the_text_of_their_best_passage() -> None:
+    """As the hit of the passage has it, which comes first; no document comes twice."""
+    built = passages("exact", "--split-passages", "--max-length", "16")
+
+    async def work(opened: SearchService) -> list[Any]:
+        requests = [SearchRequest("ペニシリン", 20, max_passage=by_document) for by_document in (False, True)]
+        return [(await opened.search(request)).hits for request in requests]
+
+    with closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened:
+        assert opened.about.has_passages
+        by_passage, by_document = asyncio.run(work(opened))
+    best: dict[str, Any] = {}
+    for hit in by_passage:
+        best.setdefault(hit.docid.rpartition("#")[0], hit)
+    assert 1 < len(best) <= len(by_document) == len({hit.docid for hit in by_document})
+    for hit, (docid, passage) in zip(by_document, best.items(), strict=False):
+        assert (hit.docid, hit.passage, hit.score) == (docid, passage.docid, passage.score)
+        assert (hit.share, hit.snippet, hit.document.text) == (passage.share, passage.snippet, passage.document.text)
+        assert hit.to_json()["passage"] == passage.docid and passage.passage is None

@@ -344,7 +344,7 @@ class Engine:
         """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot.
 
         Args:
-            options: arguments of Index.build() that select how a source is read; engines name the ones they take.
+            options: arguments of Index.build() that specify how to read a source; engines name those that they take.
         """
         raise NotImplementedError
 

@@ -1,5 +1,5 @@
 # make demo: from nothing to figures on the embedded sample. make test: linter, types and tests. make test-more: what
-# CI runs besides, in environments of its own. make api: the reference of the Python packages, in build/api.
+# CI runs besides, some of it in environments of its own. make api: the reference of the Python packages, in build/api.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
@@ -16,22 +16,30 @@ RUN = $(VENV)/bin/python
 WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
+# Of what is in the repository and not in the wheel.
+PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.py tests/test_recipe.py
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
+.PHONY: demo test test-more programs pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
 
 test: lint $(VENV)-ciff/installed
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages"
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages" \
+		$(PROGRAMS:%=--ignore=%)
 
 test-more:
+	$(MAKE) programs
 	$(MAKE) pages
 	$(MAKE) st
 	$(MAKE) frameworks
 	$(MAKE) smoke
+
+# experiments/, recipes/ and benchmarks/, small.
+programs: $(VENV)/installed-dev
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PROGRAMS)
 
 # Every command of the documentation, and the notebook, as they are.
 pages: $(VENV)/installed-dev

@@ -8,16 +8,14 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from golden_set import GOLDEN, bent
+from golden_set import bent
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.train.data.retrieval import RetrievalExample
 from recipes.configurations.__main__ import main
-from recipes.configurations.catalogue import CONFIGURATIONS
 from recipes.configurations.data import collections, split, spread
 from recipes.configurations.evaluation import ndcg
 from recipes.configurations.start import write_pivot_start
-from recipes.configurations.table import Outcome, notes, ranks
 
 pytestmark = pytest.mark.usefixtures("same_threads")
 
@@ -92,24 +90,6 @@ def test_all_configurations_are_trained_and_tabulated(data: Path, tmp_path: Path
     assert "was begun with seed 1, not 2" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--configurations", "9"], ["--configurations 9", "from 1 to 8"]),
-        (["--sct-steps", "0"], ["--sct-steps 0", "at least 1"]),
-        (["--probe", "nowhere"], ["nowhere does not exist"]),
-    ],
-)
-def test_bad_options_are_reported_in_one_line(
-    more: list[str], words: list[str], data: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """With the value and the rule, before anything is written."""
-    assert main(arguments(data, GOLDEN / "ckpt_distillation", *more)) == 2
-    error = capfd.readouterr().err
-    assert all(word in error for word in words)
-    assert not (tmp_path / "work").exists()
-
-
 def examples(language: str, *pairs: tuple[str, str]) -> list[RetrievalExample]:
     """Return an example for each query and its passage."""
     return [RetrievalExample(language, query, (passage,), ()) for query, passage in pairs]
@@ -157,13 +137,3 @@ def test_a_start_has_a_new_connector_and_keeps_the_rest(tmp_path: Path) -> None:
     assert not torch.equal(first["connector.projector.weight"], whole["connector.projector.weight"])
     assert set(whole) - set(first) == {"echo.weight", "echo.bias", "echo.scale"}
     assert all(torch.equal(whole[key], first[key]) for key in first if not key.startswith("connector."))
-
-
-def test_notes_list_the_pairs_in_reversed_order() -> None:
-    """Of three configurations, the paper's third is first here: two of three pairs are reversed."""
-    values = {1: 0.5, 2: 0.4, 4: 0.6}
-    outcomes = [Outcome(c, {"quiz.de": values[c.number]}, None) for c in CONFIGURATIONS if c.number in values]
-    lines = notes(outcomes)
-    assert lines[0].startswith("1 of 3 pairs")
-    assert ["(1)" in lines[1], "(2)" in lines[2], len(lines)] == [True, True, 3]
-    assert ranks([0.5, 0.4, 0.6, 0.5]) == [2, 4, 1, 2]

@@ -5,8 +5,6 @@ import hashlib
 import itertools
 import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +28,6 @@ pytestmark = pytest.mark.usefixtures("same_threads")
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
-HEAVY = ("torch", "numba", "scipy", "transformers", "tokenizers", "sentencepiece")
-HELP = f"""
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-    runpy.run_module(sys.argv[0], run_name="__main__")
-finally:
-    sys.stderr.write(" ".join(name for name in {HEAVY} if name in sys.modules))
-"""
 HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 32, 12, 2, 64, 256
 STEPS = ("--sap-steps", 2, "--sct-steps", 2, "--echo-steps", 2, "--threads", 1)
 
@@ -249,24 +238,6 @@ def test_held_out_queries_are_those_of_a_tenth_of_the_passages(data: Path) -> No
     trained = [is_for_training(example) for example in source.examples()]
     assert 0.8 < np.mean(trained) < 1
     assert trained == [is_for_training(example) for example in source.examples()]
-
-
-@pytest.mark.parametrize("recipe", ["recipes.milco_mini", "recipes.configurations"])
-def test_help_of_a_recipe_loads_nothing_heavy(recipe: str) -> None:
-    """--help prints to stdout and exits with 0, without torch, numba, scipy or compiled tokenizers."""
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", HELP, recipe, "--help"], capture_output=True, text=True, cwd=root)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "--sap-steps" in done.stdout
-
-
-@pytest.mark.parametrize("option", ["--sap-steps", "--sct-steps", "--echo-steps", "--threads"])
-def test_counts_below_one_are_refused(option: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """With exit code 2, before anything is written."""
-    argv = ["--data", data, "--english", "x", "--work", tmp_path / "work", "--output", tmp_path / "model", option, 0]
-    assert main([str(value) for value in argv]) == 2
-    assert f"{option} 0: must be at least 1" in capsys.readouterr().err
-    assert not (tmp_path / "work").exists()
 
 
 def test_a_data_directory_without_pairs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -4,7 +4,6 @@ import csv
 import importlib.util
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,62 +128,6 @@ def test_dense_vectors_are_measured_with_the_engines(latency: Callable[..., tupl
     assert "building" not in latency("--dense", "brought", "--prune", "none", "top-k:2")[2]
 
 
-@needs_faiss
-def test_dense_vectors_without_an_id_or_a_topic_are_an_error(latency: Callable[..., tuple[int, str, str]]) -> None:
-    """In one line."""
-    Path("brought/queries.txt").write_text("q0\n")
-    code, _, err = latency("--dense", "brought")
-    assert code == 2
-    assert "brought/queries.npy has shape (20, 8), brought/queries.txt has 1 ids" in err
-    Path("brought/queries.txt").write_text("".join(f"x{number}\n" for number in range(20)))
-    code, _, err = latency("--dense", "brought")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--dense brought has no vector of topic 'q0'" in err
-
-
-@needs_faiss
-@pytest.mark.parametrize(
-    ("name", "matrix", "message"),
-    [
-        ("documents", np.full((120, 8), np.nan), "finite real numbers are needed"),
-        ("documents", np.ones((120, 8), complex), "has values of type complex128"),
-        ("queries", None, "dense vectors in brought: No data left in file"),
-        ("documents", np.ones((50, 8)), "has vectors of 50 documents, vectors of 120: they do not belong together"),
-    ],
-)
-def test_impossible_dense_vectors_are_refused(
-    latency: Callable[..., tuple[int, str, str]], name: str, matrix: np.ndarray | None, message: str
-) -> None:
-    """In one line; also those of other documents."""
-    if matrix is None:
-        Path(f"brought/{name}.npy").write_bytes(b"")
-    else:
-        np.save(f"brought/{name}.npy", matrix)
-        Path(f"brought/{name}.txt").write_text("".join(f"d{number}\n" for number in range(len(matrix))))
-    code, _, err = latency("--dense", "brought")
-    assert (code, message in err) == (2, True), err
-
-
-def test_dense_vectors_of_one_name_would_share_an_index(latency: Callable[..., tuple[int, str, str]]) -> None:
-    """The figures of one would be those of the other."""
-    shutil.copytree("brought", "other/brought")
-    code, _, err = latency("--dense", "brought", "other/brought")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--dense brought is given twice" in err
-
-
-def test_a_missing_faiss_is_an_error_that_names_the_extra(
-    latency: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One line, before anything is read or written."""
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
-    code, _, err = latency("--dense", "brought")
-    assert code == 2
-    assert err.endswith("error: dense vectors need Faiss: pip install '.[dense]'\n")
-    assert not Path("results").exists()
-
-
 def test_dense_vectors_are_normalized(tmp_path: Path) -> None:
     """Ids may have unusual line ends."""
     np.save(tmp_path / "documents.npy", np.float32([[2, 0], [3, 4]]))
@@ -233,11 +176,3 @@ def test_a_dense_store_is_not_encoded_again(files: Path, capsys: pytest.CaptureF
     assert row[1:4] == ["hnsw", "M=32", "ef=64"]
     assert main([*task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
     assert "building" not in capsys.readouterr().err
-
-
-@needs_faiss
-def test_topics_without_texts_cannot_be_encoded(files: Path, capsys: pytest.CaptureFixture) -> None:
-    """Dense encoders need texts."""
-    task = ["--vectors", "vectors", "--topics", "topics.jsonl", "--qrels", "qrels", "--engines", "exact"]
-    assert main([*task, "--dense", str(GOLDEN / "m_encoder")]) == 2
-    assert "encodes texts, and those of topics.jsonl are not known" in capsys.readouterr().err

@@ -386,9 +386,8 @@ def test_hits_of_documents_by_their_best_passage_have_texts(
     texts = {"long": "The Nile is a river. " * 9 + "Bell patented the telephone.", "short": "A telephone."}
     corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
     corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
-    options = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--split-passages"]
-    options += ["--max-length", "16"]
-    assert encode(["--corpus", str(corpus), "--output", str(vectors), *options]) == 0
+    options = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--max-length", "16"]
+    assert encode(["--corpus", str(corpus), "--output", str(vectors), "--split-passages", *options]) == 0
     index = Index.build(vectors, tmp_path / "index", "exact", store_documents=is_stored)
     found = Searcher.open(index.path, encoder).search_topics(SearchTopics(["q"], texts=[QUERY]), 2, passages=5)
     for _, _, hits in found:

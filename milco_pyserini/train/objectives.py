@@ -52,7 +52,6 @@ class Alignment(nn.Module):
         self, model: MilcoModel, teacher: AlignmentTeacher, config: SapConfig, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
-        freeze(model.echo)
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
@@ -113,8 +112,6 @@ class Contrast(nn.Module):
         aligner: AlignmentTeacher | None = None,
     ) -> None:
         super().__init__()
-        if SOURCE not in config.views:
-            freeze(model.echo)
         if PIVOT not in config.views and aligner is None:
             freeze(model.decoder)
             if model.config.echo_variant != "paper":

@@ -51,6 +51,11 @@ def freeze_parts(model: nn.Module, config: TrainingConfig) -> None:
             raise MilcoError(f"`part_rates={part}`: the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
+    validate_trainable(model, config)
+
+
+def validate_trainable(model: nn.Module, config: TrainingConfig) -> None:
+    """Raise MilcoError if no parameter is left to train."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise MilcoError(f"`part_rates={' '.join(config.part_rates)}`: no parameter is left to train")
 

@@ -45,7 +45,7 @@ from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Alignment, Contrast
-from milco_pyserini.train.optimization import warmup_steps
+from milco_pyserini.train.optimization import validate_trainable, warmup_steps
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import AlignmentTeacher, open_teacher, validate_vocabulary
 from milco_pyserini.train.trainer import Trainer, TrainingTask, join_processes, save_model
@@ -219,6 +219,8 @@ def open_start(config: TrainingConfig, *lengths: int) -> tuple[MilcoEncoder, Tex
 
 def run_training(config: TrainingConfig, task: TrainingTask, run: Path, steps: int, device: torch.device) -> None:
     """Train to the last step, from the newest checkpoint if there is one, and write the model to RUN/model."""
+    # The objective has frozen what its loss does not reach.
+    validate_trainable(task.encoder.model, config)
     set_seed(config.seed)
     processes = PartialState()
     encoder = task.encoder

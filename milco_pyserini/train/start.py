@@ -31,9 +31,10 @@ _HEAD_NAMES = (
 def load_start(config: TrainingConfig) -> MilcoEncoder:
     """Load config.model, or connect config.encoder and config.english, on the CPU, in float32 and training mode.
 
-    If the source view is trained, a LexEcho head is added where the checkpoint has none; if not, an existing head is
-    frozen, as are parts with learning rate 0. Raises MilcoError if a checkpoint cannot be loaded, or if its head is of
-    another variant.
+    If the source view is trained, a LexEcho head is added where the checkpoint has none; otherwise a head is frozen, as
+    are parts with learning rate 0.
+
+    Raises MilcoError if a checkpoint cannot be loaded, or has a head of another variant.
     """
     if config.model is not None:
         encoder = MilcoEncoder.from_pretrained(config.model, device="cpu", dtype="float32")
@@ -60,6 +61,7 @@ def load_start(config: TrainingConfig) -> MilcoEncoder:
         model.config.source_pool = config.source_pool or model.config.source_pool
         model.config.source_drop_special |= config.source_drop_special
     elif model.echo is not None:
+        # Distributed training fails if a trainable parameter gets no gradient.
         model.echo.requires_grad_(False)
     freeze_parts(model, config)
     model.train()

@@ -23,7 +23,7 @@ _EXTERNAL = "External vectors"
 _SHARDS = "Shards (all engines but bm25)"
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
-# Of a posting in Lucene.
+# Bytes of a posting in Lucene.
 _LUCENE_BYTES = 4
 
 

@@ -217,7 +217,7 @@ def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) ->
     places = [((directory or Path()) / path).resolve() for path in recorded]
     found = {place: str(place) for place in places if place.exists()}
     if name and Path(name).exists():
-        # Of two names of one file, messages use the one that the user wrote.
+        # If a file has two names, messages use the one that the user wrote.
         found[Path(name).resolve()] = name
     return list(found.values()) or ([name] if name in sample.SAMPLE.corpora else [])
 

@@ -23,7 +23,7 @@ _USABLE = 0.9
 def token_budget(device: torch.device) -> int:
     """Return the maximum number of tokens in a forward pass, padding included.
 
-    On a GPU so many that launching the work takes less time than the work; on the CPU so few that they fit the caches.
+    On a GPU, enough that the work takes longer than launching it; on the CPU, few enough to fit the caches.
     """
     return 4096 if device.type == "cpu" else 65536
 

@@ -185,7 +185,7 @@ class EncodeRun:
         self._digest = TextDigest()
         # After an error, another thread may be at the next part.
         self._stopped = threading.Event()
-        # Of the progress and what follows: workers report from several threads.
+        # Guards the progress and the fields below: workers report from several threads.
         self._lock = threading.Lock()
         self._encoded: dict[int, tuple[int, int]] = {}
         self._written: set[int] = set()

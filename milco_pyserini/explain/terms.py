@@ -12,7 +12,7 @@ from milco_pyserini.sparse.listing import readable
 
 # Thai to Khmer, kana, Han: scripts without spaces between words.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-# Of a word on either side of a token: text without spaces may be long.
+# Letters of a word on either side of a token: text without spaces may be long.
 _MOST_LETTERS = 50
 # The view of terms of external vectors that the encoder's vocabulary lacks.
 OTHER = "other"
@@ -176,7 +176,7 @@ class ExplainedText:
 def _word(text: str, start: int, stop: int) -> tuple[int, int]:
     """Extend a span, unless it is empty, to the words that it begins and ends in."""
     if stop > len(text):
-        # Of a long text, of which this is the beginning.
+        # The text is the beginning of a longer one.
         return start, stop
     first, last = max(0, start - _MOST_LETTERS), min(len(text), stop + _MOST_LETTERS)
     while first < start < stop and _is_letter(text[start - 1]) and _is_letter(text[start]):

@@ -17,7 +17,7 @@ class PgvectorTarget(Target):
 
     name = "pgvector"
     title = "pgvector"
-    # Of a sparsevec.
+    # Limit of a sparsevec.
     max_terms = 16_000
 
     def write(self, export: Export, directory: Path) -> None:

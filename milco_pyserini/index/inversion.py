@@ -27,7 +27,7 @@ class PostingRuns:
 
     def __init__(self, rows: IO[bytes], weights: IO[bytes]) -> None:
         self._rows, self._weights = rows, weights
-        # Of each run, its first posting in the files, and int32 [columns + 1], where the postings of a column begin.
+        # For each run: its first posting in the files, and int32 [columns + 1], where the postings of a column begin.
         self._runs: list[tuple[int, NDArray[np.int32]]] = []
         self._batches: list[SparseBatch] = []
         self._pending = self._documents = self._postings = 0

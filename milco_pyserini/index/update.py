@@ -168,7 +168,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         updated = manifest | {
             "documents": built.documents,
             "empty_documents": max(0, manifest["empty_documents"] - changes.emptied) + built.empty,
-            # Of documents that are replaced or deleted, the number of terms is not known.
+            # The number of terms of replaced and deleted documents is not known.
             "postings": manifest["postings"] + checked.postings,
             "id_with_space": manifest["id_with_space"] or checked.id_with_space,
             "milco_pyserini": __version__,

@@ -29,7 +29,7 @@ try:
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import InputModule
 except ImportError:
-    # Whoever creates a module is informed by validate_library().
+    # Creating a module reports the missing package (validate_library()).
     InputModule = torch.nn.Module
 
 

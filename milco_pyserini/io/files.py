@@ -24,7 +24,7 @@ from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
 
 PARTIAL = ".partial-"
-# Of gzip; its default takes several times longer for a run.
+# Level of gzip; its default takes several times longer for a run.
 _COMPRESSION = 3
 # The name of stdout for text_output().
 STDOUT = Path("-")
@@ -38,7 +38,7 @@ _DAY = 86_400
 _LONGEST = 100
 # Suffix of a directory that is being replaced. It is complete, and is restored if the replacement is interrupted.
 _REPLACED = ".before-overwrite"
-# Of renameat2().
+# Arguments of renameat2().
 _AT_CWD, _RENAME_EXCHANGE = -100, 2
 _CHECKSUM_BYTES = 16
 _BLOCK = 2**20

@@ -23,7 +23,7 @@ from milco_pyserini.model.pooling import BLOCK_LOGITS, highest_logits
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import SparseEncoderModel
 
-# Logits in memory at a time on a GPU: so many that launching the next kernel takes less time than they do (64 MB in
+# Logits in memory at a time on a GPU: enough that computing them takes longer than launching the next kernel (64 MB in
 # bfloat16).
 _GPU_BLOCK_LOGITS = 1 << 25
 _COMPILED_FROM = 8192

@@ -9,7 +9,7 @@ from torch.nn import functional
 # Logits are in memory for a block of texts and one chunk of the vocabulary at a time: 16 MB in float32.
 VOCABULARY_CHUNK = 4096
 BLOCK_LOGITS = 1 << 22
-# Of the connector's LayerNorm.
+# Epsilon of the connector's LayerNorm.
 CONNECTOR_EPS = 1e-12
 
 

@@ -35,7 +35,7 @@ def fuse(
         k: number of documents per topic in the result.
 
     Raises:
-        MilcoError: the method is unknown, or does not take so many runs; a number is out of range.
+        MilcoError: the method is unknown, or takes another number of runs; a number is out of range.
     """
     count = len(runs)
     if count < 2:

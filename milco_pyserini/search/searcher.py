@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from milco_pyserini.explain.explainer import Explainer
     from milco_pyserini.explain.explanation import Explanation
 
-# Each further search for passages of a query fetches so many times more.
+# Factor by which the number of passages grows with each further search.
 _FACTOR = 4
 
 
@@ -276,7 +276,7 @@ class Searcher:
         Args:
             topics: texts or encoded queries, from read_topics().
             batch_size: topics that are encoded and searched at a time.
-            passages: the index holds passages: rank documents by their best one, from at least so many passages.
+            passages: the index holds passages: rank documents by their best one; the least number of passages to fetch.
             delimiter: between the document and the number in the id of a passage.
             remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
             filters: as for search().

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
 from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXTS
 
-# Of a request: that of /encode.
+# Largest body of a request, that of /encode.
 MAX_BODY_BYTES = 2**20
 
 _ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"

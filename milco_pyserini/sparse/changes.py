@@ -32,7 +32,10 @@ class OlderVectors:
                     self._digests[docid] = hash(vector)
 
     def is_same(self, docid: str, vector: bytes) -> bool:
-        """Return whether a document has this vector, of vector_bytes(), in the older store; ask once for each."""
+        """Return whether a document has this vector, of vector_bytes(), in the older store.
+
+        Consumes the entry: call once per docid.
+        """
         return self._digests.pop(docid, None) == hash(vector)
 
     def remaining(self) -> list[str]:

@@ -231,7 +231,7 @@ class PlainStore:
         validate_scale(scale)
         self.path = path
         self.scale = scale
-        # Of a manifest's fields, only the scale is known.
+        # The scale is the only field that external vectors have.
         self.manifest: dict = {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": scale}
         self._columns: dict[str, int] = {}
         # Term in the file of each term that was escaped.
@@ -343,7 +343,7 @@ def open_manifest(path: str | os.PathLike) -> dict:
 
 
 def validate_shard_id(shard_id: int, shard_num: int) -> None:
-    """Raise MilcoError unless there is a shard of this number, from 0, among so many."""
+    """Raise MilcoError unless shard_id is from 0 to shard_num - 1."""
     if not 0 <= shard_id < shard_num:
         raise MilcoError(f"`shard_id={shard_id}`: must be from 0 to {shard_num - 1} (`shard_num` - 1)")
 

@@ -180,7 +180,7 @@ class ProcessBatches:
 
 
 def read_ahead(items: Iterator[T], count: int) -> Iterator[T]:
-    """Yield the items of an endless iterator, which a thread reads, so many ahead, while the device computes."""
+    """Yield the items of an endless iterator; a thread reads count of them ahead, while the device computes."""
     reader = ThreadPoolExecutor(1)
     try:
         ahead = deque(reader.submit(next, items) for _ in range(count))

@@ -189,7 +189,7 @@ def open_aligner(
 
     Raises MilcoError as open_teacher() does, and if its vocabulary is not the encoder's.
     """
-    # In turn: it reads only so many of them.
+    # The sources in turn, because the teacher reads a limited number of texts.
     rows = zip_longest(*(source.pairs() for source in sources))
     english = (pair.english for row in rows for pair in row if pair)
     teacher = open_teacher(name, encoder.english_tokenizer, english, padding, max_length)

@@ -1,6 +1,6 @@
 """Add a teacher's scores to training sets, for distillation (SCT).
 
-The paper's teacher is a cross-encoder, whose scores come with the paper's collections. CrossEncoder reads both texts
+The paper's teacher is a cross-encoder; the paper's training sets have scores already. CrossEncoder reads both texts
 together. LexicalScorer needs no download: BM25 over the encoder's own tokens, which serves every language without an
 analyzer, plus the encoder's score, which also bridges languages.
 """
@@ -39,8 +39,8 @@ PART_SIZE = 1024
 _EXAMPLE = "BAAI/bge-reranker-v2-m3"
 
 _ALTERNATIVE = (
-    f"{_EXAMPLE}; the paper's teacher, bge-reranker-v2.5-gemma2-lightweight, needs its own code, and its scores come "
-    "with the paper's collections"
+    f"{_EXAMPLE}; the paper's teacher, bge-reranker-v2.5-gemma2-lightweight, needs its own code, and the paper's "
+    "training sets have scores already"
 )
 _PAIRS_AT_A_TIME = 8192
 

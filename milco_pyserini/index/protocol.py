@@ -391,14 +391,15 @@ class Engine:
         Raises:
             MilcoError: the engine has no such setting, it may not change, or it is out of its range.
         """
-        fields = {field.name: field for field in dataclasses.fields(self)}
+        kinds = {field.name: field.metadata.get("group") for field in dataclasses.fields(self)}
+        valid = [name for name, kind in kinds.items() if when in (None, kind)]
         for name, value in settings.items():
-            if not fields:
-                raise MilcoError(f"`{name}={value}`: {self.name} has no settings")
-            if name not in fields:
-                raise unknown_name(f"setting of {self.name}", name, fields)
-            if when not in (None, fields[name].metadata.get("group")):
+            if name in kinds and name not in valid:
                 raise MilcoError(f"`{name}={value}`: it is fixed when the index is built; build it again")
+            if not valid:
+                raise MilcoError(f"`{name}={value}`: {self.name} has no settings{f' of a {when}' if when else ''}")
+            if name not in valid:
+                raise unknown_name(f"setting of {self.name}", name, valid)
         return dataclasses.replace(self, **settings)
 
 

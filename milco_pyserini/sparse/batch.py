@@ -65,6 +65,10 @@ class SparseBatch:
         """Raise TypeError: most of a dense array would be zeros."""
         raise TypeError("a SparseBatch is not a dense array: use to_scipy(), whose toarray() is one, or to_torch()")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not the vocabulary, which is megabytes; dataclasses.replace() sets it again."""
+        return {**vars(self), "vocabulary": None}
+
     def __repr__(self) -> str:
         each = len(self.columns) / max(len(self), 1)
         terms = counted(len(self.columns), "term")

@@ -1,6 +1,8 @@
 """Operations on compressed rows give what the same operations on dictionaries give."""
 
+import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -429,3 +431,14 @@ def test_decimal_halves_are_rounded_alike() -> None:
     actual = dict(zip(wide.terms[kept.columns].tolist(), impacts.tolist(), strict=True))
     assert actual == quantize_vector(vector, SCALE)
     assert actual["w1"] == 2
+
+
+def test_a_batch_is_pickled_without_its_vocabulary() -> None:
+    """The vectors are kilobytes, their vocabulary is megabytes; it can be set again."""
+    vocabulary = Vocabulary([f"term{number}" for number in range(10_000)], [])
+    batch = SparseBatch.from_dicts([{"term5": 0.5, "term9999": 2.0}], vocabulary)
+    pickled = pickle.dumps(batch)
+    assert len(pickled) < 1000
+    copy = pickle.loads(pickled)
+    assert copy.vocabulary is None and copy.to_dicts(vocabulary) == batch.to_dicts()
+    assert replace(copy, vocabulary=vocabulary).shape == batch.shape

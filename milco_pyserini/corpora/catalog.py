@@ -26,6 +26,7 @@ from milco_pyserini.corpora.benchmarks import (
     squad,
 )
 from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
+from milco_pyserini.corpora.given import NAME, GivenDocuments
 from milco_pyserini.corpora.ir_datasets import (
     DatasetDocuments,
     DatasetQrels,
@@ -84,20 +85,30 @@ for _benchmark in (
     register(_benchmark)
 
 
-def open_corpus(name: str, skip_bad_lines: bool = False) -> Corpus:
+def open_corpus(source: str | os.PathLike | Corpus | Iterable[Any], skip_bad_lines: bool = False) -> Corpus:
     """Open the documents of a name, or of a JSONL or TSV file or a directory of such files, plain or gzip.
 
     Nothing is fetched or read yet: iterating and Corpus.check() do that.
 
         >>> next(iter(open_corpus("sample-en"))).id
         'en-01'
+        >>> [document.id for document in open_corpus(["The Nile is a river.", ("d1", "Bell patented the telephone.")])]
+        ['0', 'd1']
 
     Args:
+        source: a name or path; or documents, as GivenDocuments takes them: an iterable of strings, (id, text) pairs,
+            dicts or Documents, or a pandas.DataFrame. A corpus is returned as it is.
         skip_bad_lines: skip malformed lines; check() lists them.
 
     Raises:
         MilcoError: the name or path is unknown.
+        TypeError: source is none of these.
     """
+    if isinstance(source, Corpus):
+        return source
+    if not isinstance(source, str | os.PathLike):
+        return Corpus(NAME, GivenDocuments(source), skip_bad_lines)
+    name = os.fspath(source)
     found = _resolve(name, "corpus", CORPORA)
     if isinstance(found, Path):
         return Corpus(name, local_documents(found), skip_bad_lines)

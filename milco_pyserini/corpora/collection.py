@@ -24,7 +24,10 @@ class RecordSource(Protocol[RecordT_co]):
         """How the text to encode is made from the source's fields."""
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT_co]]:
-        """Yield (file or dataset, line or position from 1, record), the same records at every call."""
+        """Yield (file or dataset, line or position from 1, record), the same records at every call.
+
+        Documents that a program gave are in "", and their positions are Python's, from 0.
+        """
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class _Records(Generic[RecordT]):
         skipped: list[str] = []
 
         def note(where: str, number: int, why: str) -> None:
-            skipped.append(f"{where}:{number}: {why}")
+            skipped.append(f"{_place(where, number)}: {why}")
 
         ids, digest, first = SeenIds(), TextDigest(), None
         for _, _, record in self._source.read(note if self._skip_bad_lines else refuse_bad_line):
@@ -98,7 +101,7 @@ class _Records(Generic[RecordT]):
             )
             raise MilcoError(f"{self.name} is empty: {why}")
         duplicate = ids.find_duplicate(
-            lambda: ((record.id, f"{where}:{number}") for where, number, record in self._source.read(_skip))
+            lambda: ((record.id, _place(where, number)) for where, number, record in self._source.read(_skip))
         )
         if duplicate is not None:
             more = f" ({duplicate.total:,} ids have duplicates)" if duplicate.total > 1 else ""
@@ -126,7 +129,11 @@ class Topics(_Records[Query]):
 
 def refuse_bad_line(where: str, number: int, why: str) -> None:
     """Raise MilcoError for a line that is not a record."""
-    raise MilcoError(f"{where}:{number}: {why}")
+    raise MilcoError(f"{_place(where, number)}: {why}")
+
+
+def _place(where: str, number: int) -> str:
+    return f"{where}:{number}" if where else f"document {number}"
 
 
 def _skip(where: str, number: int, why: str) -> None:

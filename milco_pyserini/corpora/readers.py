@@ -21,6 +21,9 @@ Judgment = tuple[str, str, int]
 """Query id, document id, grade."""
 
 
+ID_NAMES = ("id", "_id", "docid")
+"""What the id of a document may be called, the first one first."""
+
 _NOT_UTF8 = "not UTF-8{}: convert the file, such as by iconv -f latin1 -t utf-8"
 _ONE_PER_LINE = ": write one object per line (jq -c . FILE, or jq -c '.[]' FILE for a list)"
 
@@ -74,8 +77,9 @@ def make_records(
                 yield number, record
 
 
-def _json_document(fields: dict) -> Document:
-    name, value = _first_of(fields, "id", "_id", "docid")
+def json_document(fields: dict) -> Document:
+    """Return the document of a JSON object, as jsonl_documents does. Raises BadLineError if it is none."""
+    name, value = _first_of(fields, *ID_NAMES)
     identity = record_id(value)
     if "contents" in fields:
         return Document(identity, "", text_of(fields["contents"], "contents"), document_fields(fields, name))
@@ -100,7 +104,7 @@ def _first_of(fields: dict, *names: str) -> tuple[str, object]:
     raise BadLineError(f"no field {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
 
 
-jsonl_documents = json_reader(_json_document)
+jsonl_documents = json_reader(json_document)
 """Documents as in Anserini, BEIR and MIRACL: id, _id or docid; contents, or without it title and text.
 
 All other members of an object are the document's fields.

@@ -4,11 +4,11 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,9 +28,12 @@ from milco_pyserini.io.manifest import MANIFEST, read_checked
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
 
+if TYPE_CHECKING:
+    from milco_pyserini.encode.encoder import MilcoEncoder
+
 
 def encode_corpus(
-    corpus: str | os.PathLike | Corpus | Topics,
+    corpus: str | os.PathLike | Corpus | Topics | Iterable[Any],
     output: str | os.PathLike,
     plan: EncodePlan | None = None,
     *,
@@ -40,17 +43,21 @@ def encode_corpus(
     shard_num: int = 1,
     overwrite: bool = False,
     reuse: str | os.PathLike | None = None,
+    encoder: "MilcoEncoder | None" = None,
 ) -> dict[str, Any] | None:
     """Encode a corpus into a vector store, or continue an interrupted run: what `milco encode` does.
 
         encode_corpus("sample", "vectors/sample", EncodePlan(encoder="mini"))
         encode_corpus(open_topics("miracl-ar-dev"), "vectors/queries", EncodePlan(encoder="mini"))
+        encode_corpus(["The Nile is a river.", "Bell patented it."], "vectors/two", EncodePlan(encoder="mini"))
 
     Several devices are several processes: a program that names some has its main part under
     `if __name__ == "__main__":`, as multiprocessing requires.
 
     Args:
-        corpus: a name or a path of documents, or what open_corpus() or open_topics() returned.
+        corpus: a name or a path of documents, or what open_corpus() or open_topics() returned; or an iterable of
+            strings, (id, text) pairs, dicts with a text, or Documents, or a pandas.DataFrame. A generator is first
+            written to a temporary file.
         output: directory of the store. If it holds an incomplete store of the same plan, its missing parts are encoded.
         plan: encoder and settings (default: the published checkpoint, with its own settings).
         device: "auto", "cpu", "cuda" (all GPUs), or one name per process, as in "cuda:0,cuda:2".
@@ -58,6 +65,7 @@ def encode_corpus(
         shard_id, shard_num: encode only the parts k for which k mod shard_num is shard_id.
         overwrite: start over if output holds a complete store, or one of another plan.
         reuse: a finished store of the same plan, of any corpus: only texts that it lacks are encoded.
+        encoder: the encoder of the plan, if it is loaded already; for one device.
 
     Returns:
         The manifest of the store; None as long as parts of other shards are missing.
@@ -68,16 +76,15 @@ def encode_corpus(
     """
     plan, output = plan or EncodePlan(), Path(output)
     validate_devices(device)
+    if encoder is not None:
+        if (device, launcher) != ("auto", LOCAL):
+            raise MilcoError("`encoder` is loaded, and encodes on its own device: omit `device` and `launcher`")
+        plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
-    if plan.encoder != MINI:
+    if encoder is None and plan.encoder != MINI:
         check_local_name(plan.encoder)
     validate_shard_id(shard_id, shard_num)
-    if not isinstance(corpus, str | os.PathLike | Corpus | Topics):
-        raise TypeError(
-            "corpus expects a name, a path, or what open_corpus() or open_topics() returned, got "
-            f"{type(corpus).__name__}: write documents to a JSONL file, or encode texts with encode_document()"
-        )
-    records = corpus if isinstance(corpus, Corpus | Topics) else open_corpus(os.fspath(corpus))
+    records = corpus if isinstance(corpus, Topics) else open_corpus(corpus)
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:
         raise MilcoError("`split_passages` is for documents, not for topics")
@@ -108,28 +115,31 @@ def encode_corpus(
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
     fields |= {"texts": report.records, "corpus_hash": report.digest}
     validate_output(output, fields, overwrite)
-    log(f"Loading encoder {plan.encoder}")
-    if launcher == RAY:
+    if encoder is None:
+        log(f"Loading encoder {plan.encoder}")
+    if encoder is not None:
+        devices = [str(encoder.device)]
+    elif launcher == RAY:
         devices = cluster_devices(device)
         if devices[0] == "cuda" and plan.dtype == "auto":
             plan = replace(plan, dtype="bfloat16")
     else:
         devices = choose_devices(device)
-    encoder: Any = plan.load_encoder("cpu" if launcher == RAY else devices[0])
-    if not (topics or plan.dense or encoder.network.encodes_documents):
+    loaded: Any = encoder or plan.load_encoder("cpu" if launcher == RAY else devices[0])
+    if not (topics or plan.dense or loaded.network.encodes_documents):
         raise MilcoError(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
-            f"{encoder.config.checkpoint}"
+            f"{loaded.config.checkpoint}"
         )
-    plan = plan.resolve(encoder, topics)
-    fields |= plan.manifest_fields() | encoder_fields(plan.encoder, encoder, devices[0])
-    part_encoder = PartEncoder(plan, encoder)
+    plan = plan.resolve(loaded, topics)
+    fields |= plan.manifest_fields() | encoder_fields(plan.encoder, loaded, devices[0])
+    part_encoder = PartEncoder(plan, loaded)
     if old is not None:
         old.validate({"query_table_top_k": None} | fields)
         old.load(part_encoder)
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
-    vocabulary = None if plan.dense else encoder.vocabulary
+    vocabulary = None if plan.dense else loaded.vocabulary
     with StoreWriter(output, fields, overwrite) as writer:
         writer.remove_damaged(parts, vocabulary)
         if writer.is_complete:

@@ -144,23 +144,21 @@ class BM25(Engine):
         autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
 
     def open_source(self, source: Any) -> TextDocuments:
-        """Return the texts of a corpus: a name, a path, or an iterable of Document objects."""
-        from milco_pyserini.corpora import Corpus, corpus_language, open_corpus
+        """Return the texts of a corpus: a name, a path, or documents, as open_corpus() takes them."""
+        from milco_pyserini.corpora import corpus_language, open_corpus
 
         if self.language and self.tokenizer:
             raise MilcoError(f"`tokenizer={self.tokenizer}` splits texts of any language: omit `language`")
-        if isinstance(source, str | Path):
-            source = open_corpus(str(source))
-        name = source.name if isinstance(source, Corpus) else "the given documents"
+        corpus = open_corpus(source)
+        name = corpus.name
         language = None if self.tokenizer else self.language or corpus_language(name)
         if language is None and self.tokenizer is None:
             raise MilcoError(
                 f"the language of {name} is not known: set `language`, whose analyzer makes the words (ar, bn, en, "
                 "...), or `tokenizer=mini`, whose tokens are words of any language"
             )
-        field_rule = source.field_rule if isinstance(source, Corpus) else None
-        about = {"corpus": name, "field_rule": field_rule, "language": language, "tokenizer": self.tokenizer}
-        return TextDocuments(Path(name), about, source)
+        about = {"corpus": name, "field_rule": corpus.field_rule, "language": language, "tokenizer": self.tokenizer}
+        return TextDocuments(Path(name), about, corpus)
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> None:
         """Return None: texts are queries."""

@@ -1,7 +1,7 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
@@ -40,6 +41,7 @@ from milco_pyserini.io.files import (
     is_json_with,
     json_bytes,
     recover_directory,
+    scratch_directory,
     size_on_disk,
     validate_output_directory,
 )
@@ -59,13 +61,13 @@ from milco_pyserini.io.manifest import (
     write_checked,
 )
 from milco_pyserini.options import validate_number
-from milco_pyserini.sparse import VectorStore
+from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
 from milco_pyserini.sparse.store import shard_span, validate_shard_id
 
 if TYPE_CHECKING:
-    from milco_pyserini.corpora import Corpus, Document
+    from milco_pyserini.corpora import Corpus
     from milco_pyserini.encode.encoder import MilcoEncoder
 
 FORMAT_VERSION = 1
@@ -76,10 +78,9 @@ _LOW_RECALL = 0.95
 class Index:
     """A finished index.
 
-    >>> from milco_pyserini import Index, MilcoEncoder
-    >>> encoder = MilcoEncoder.from_pretrained("mini")
-    >>> vectors = encoder.encode_document(["Bell patented the telephone.", "The Nile is a river."])
-    >>> index = Index.build(vectors, "indexes/two.lucene", ids=["d1", "d2"], encoder=encoder)  # doctest: +SKIP
+    >>> from milco_pyserini import Index
+    >>> texts = ["Bell patented the telephone.", "The Nile is a river."]
+    >>> index = Index.build(texts, "indexes/two.lucene", encoder="mini")  # doctest: +SKIP
     >>> Index.open("indexes/two.lucene").manifest["documents"]  # doctest: +SKIP
     2
 
@@ -102,13 +103,13 @@ class Index:
         engine: str | Engine = DEFAULT_ENGINE,
         *,
         ids: Sequence[str] | None = None,
-        encoder: "MilcoEncoder | None" = None,
+        encoder: "str | Path | MilcoEncoder | None" = None,
         prune: Sequence[str] = (),
         views: Sequence[str] = (),
         plain: bool = False,
         scale: float | None = None,
-        store_documents: bool = False,
-        corpus: "str | Path | Corpus | Sequence[Document] | None" = None,
+        store_documents: bool | None = None,
+        corpus: "str | Path | Corpus | Iterable[Any] | None" = None,
         topics: str | Path | None = None,
         threads: int = 1,
         overwrite: bool = False,
@@ -118,19 +119,25 @@ class Index:
         """Build an index, or one of its shards. Its directory exists only when it is complete.
 
         Args:
-            source: for lucene, exact, qdrant and seismic a vector store (a path or an open store), or a SparseBatch
-                with ids and encoder; for flat and hnsw a store of dense vectors; for bm25 a corpus: its name, a path,
-                or Document objects.
+            source: texts: an iterable of strings, (id, text) pairs, dicts with a text, or Documents, or a
+                pandas.DataFrame (open_corpus()); or else, for lucene, exact, qdrant and seismic, a vector store (a path
+                or an open store), or a SparseBatch with ids and encoder; for flat and hnsw a store of dense vectors;
+                for bm25 the name or path of a corpus. A generator is first written to a temporary file; vectors of
+                texts are in a temporary store next to path.
             path: directory of the index.
             engine: lucene, exact, qdrant, seismic, flat, hnsw or bm25; or an engine with settings, such as
                 Seismic(n_postings=500), BM25(language="ar") or Lucene(store_vectors=True).
-            ids, encoder: docids of a SparseBatch, and the encoder that made it.
+            ids: docids of a SparseBatch.
+            encoder: the encoder of texts, loaded or its name (default: the published checkpoint); the one that made a
+                SparseBatch.
             prune: pruning rules such as "top-k:100", applied one after the other.
             views: the views to index, of "pivot" and "source"; none for all.
             plain: source is external Anserini JSONL.
             scale: with plain, impact = round(weight x scale).
-            store_documents: lucene, exact, qdrant: store documents; hits return them, their fields filter searches.
-            corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved.
+            store_documents: lucene, exact, qdrant: store documents; hits return them, their fields filter searches
+                (default: True for texts that are encoded here, else False).
+            corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved: its
+                name or path, or documents.
             topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
             threads: threads that build; with lucene, each begins a segment of its own.
             overwrite: replace an index at path.
@@ -150,6 +157,11 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
+        is_texts = _is_texts(source) and not chosen.indexes_texts
+        if store_documents is None:
+            store_documents = is_texts and chosen.stores_documents
+        if isinstance(source, SparseBatch) and isinstance(encoder, str | Path):
+            raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
         if topics is not None and chosen.exactness != APPROXIMATE:
             raise MilcoError(f"`topics`: {chosen.name} is exact, there is no recall to measure")
         if store_documents and not chosen.stores_documents:
@@ -162,6 +174,14 @@ class Index:
             raise MilcoError("`corpus` is for `store_documents`: pass `store_documents=True`, or omit `corpus`")
         validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
+        if is_texts:
+            given = {"ids": ids, "corpus": corpus, "plain": plain or None, "scale": scale}
+            for name, value in (given | {"shard_num": None if shard_num == 1 else shard_num}).items():
+                if value is not None:
+                    raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
+            plan = {"prune": tuple(prune), "views": tuple(views)}
+            options = {"store_documents": store_documents, "topics": topics, "threads": threads, "overwrite": overwrite}
+            return _build_from_texts(open_corpus(source), path, chosen, encoder, plan, options)
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
@@ -285,7 +305,7 @@ class Index:
         views: Sequence[str] = (),
         plain: bool = False,
         scale: float | None = None,
-        corpus: "str | Path | Corpus | Sequence[Document] | None" = None,
+        corpus: "str | Path | Corpus | Iterable[Any] | None" = None,
         threads: int = 1,
     ) -> "Index":
         """Add, replace and delete documents. The directory has the old state until it has the new one.
@@ -418,6 +438,45 @@ class Index:
         if not is_updated and not {"files", "recall"}.issuperset(changed):
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
         return Index(self.path, manifest)
+
+
+def _is_texts(source: Any) -> bool:
+    """Return whether open_corpus() takes a source that is neither a path, nor vectors, nor a sparse matrix."""
+    is_other = isinstance(source, str | Path | SparseBatch) or hasattr(source, "manifest") or hasattr(source, "tocsr")
+    return isinstance(source, Iterable) and not is_other
+
+
+def _build_from_texts(
+    corpus: "Corpus",
+    path: Path,
+    engine: Engine,
+    encoder: "str | Path | MilcoEncoder | None",
+    plan: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Index:
+    """Encode texts into a temporary store, and build an index of it. plan, options: of EncodePlan and Index.build()."""
+    from milco_pyserini.encode.corpus import encode_corpus
+    from milco_pyserini.encode.plan import EncodePlan
+
+    if not isinstance(engine, SparseEngine):
+        raise MilcoError(
+            f"engine {engine.name} takes no texts, but a store of {engine.query_type}",
+            "Pass EncodePlan(NAME, dense=True) to encode_corpus(), and the store to Index.build()",
+        )
+    engine.available()
+    # What is wrong with the texts is known before any is encoded.
+    digest = corpus.check().digest
+    if not (is_index(path) and open_index(path).manifest.get("vectors", {}).get("corpus_hash") == digest):
+        validate_output_directory(path, options["overwrite"], _is_replaceable)
+    if options["store_documents"]:
+        open_corpus_documents({}, path, corpus)
+        options = {**options, "corpus": corpus}
+    is_name = isinstance(encoder, str | Path)
+    named = {"encoder": str(encoder)} if is_name else {}
+    with scratch_directory(path) as scratch:
+        store = scratch / "vectors"
+        encode_corpus(corpus, store, EncodePlan(**named, **plan), encoder=None if is_name else encoder)
+        return Index.build(store, path, engine, **options)
 
 
 def build_index(

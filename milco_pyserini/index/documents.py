@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora import Corpus, Document, open_corpus
+from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
@@ -244,7 +244,7 @@ def open_corpus_documents(
 
     Args:
         manifest, store: of the store, and its directory.
-        corpus: a name, a path or Document objects, in place of the corpus that the manifest names.
+        corpus: a name, a path or documents, in place of the corpus that the manifest names.
         vectors, first: as for CorpusDocuments.
 
     Raises:
@@ -257,23 +257,17 @@ def open_corpus_documents(
             return open_corpus_documents(manifest, store, place, vectors, first)
     if name is None:
         raise MilcoError("`store_documents`: the vectors do not name their corpus", "Pass it as `corpus`")
-    if isinstance(name, str | Path):
-        try:
-            # A digest, or the docids, show whether lines that are skipped here were skipped before.
-            documents: Iterable[Document] = open_corpus(str(name), skip_bad_lines=True)
-        except MilcoError as error:
-            if corpus is not None:
-                raise
-            raise MilcoError(
-                f"`store_documents` reads the corpus of the vectors, {error.message}", "Pass it as `corpus`"
-            ) from None
-    elif isinstance(name, Corpus | Sequence):
-        documents = name
-    else:
-        raise TypeError(f"corpus: expected a name, a path or a list of Document, not {type(name).__name__}")
-    title = documents.name if isinstance(documents, Corpus) else "the given documents"
+    try:
+        # A digest, or the docids, show whether lines that are skipped here were skipped before.
+        documents = open_corpus(name, skip_bad_lines=True)
+    except MilcoError as error:
+        if corpus is not None:
+            raise
+        raise MilcoError(
+            f"`store_documents` reads the corpus of the vectors, {error.message}", "Pass it as `corpus`"
+        ) from None
     passages, digest = bool(manifest.get("split_passages")), manifest.get("corpus_hash")
-    return CorpusDocuments(documents, title, passages, digest, vectors, first)
+    return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)
 
 
 def parse_document(docid: str, raw: str | bytes) -> Document | str:

@@ -127,6 +127,23 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
 
 
 @contextlib.contextmanager
+def scratch_directory(path: Path) -> Iterator[Path]:
+    """Yield an empty directory next to path, for files that are needed to write it; it is removed in the end.
+
+    The next run for path removes that of a killed one.
+    """
+    place = path.resolve()
+    _make_directory(place.parent)
+    remove_partial(place)
+    descriptor, scratch = _partial_directory(place)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def full_disk_errors(path: Path) -> Iterator[None]:
     """Convert any error that reports a full disk, whatever its type, to an OSError with path as its filename.
 

@@ -260,9 +260,8 @@ def test_what_is_not_a_checkpoint_or_a_vector_is_refused(milco: MilcoEncoder) ->
         milco.decode("abc")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"to_scipy\(\)"):
         np.asarray(milco.encode_document("x"))
-    for corpus in ([{"id": "d", "text": "x"}], (text for text in FILLED), DataFrame({"text": FILLED})):
-        with pytest.raises(TypeError, match="corpus expects a name, a path, or what open_corpus"):
-            encode_corpus(corpus, "vectors")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a name, a path, or an iterable of documents"):
+        encode_corpus(7, "vectors")  # type: ignore[arg-type]
 
 
 def test_vectors_of_another_encoder_are_refused(milco: MilcoEncoder) -> None:

@@ -1,0 +1,71 @@
+"""An index of texts in one call: encoded, indexed and stored, of any iterable."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from golden_set import GOLDEN
+
+from milco_pyserini import Index, MilcoEncoder, Searcher, VectorStore
+from milco_pyserini.encode.corpus import encode_corpus
+from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import BM25
+
+CHECKPOINT = str(GOLDEN / "ckpt_distillation")
+TEXTS = ["Alexander Graham Bell patented the telephone.", "The Nile is a long river in Africa."]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
+
+
+def test_three_lines_from_texts_to_hits(tmp_path: Path) -> None:
+    """A generator and the name of an encoder; only the index remains, and it has the texts."""
+    index = Index.build(iter(TEXTS), tmp_path / "indexes" / "two", "exact", encoder=CHECKPOINT)
+    with Searcher.open(index.path) as searcher:
+        hit = searcher.search("who invented the telephone", k=1)[0]
+        assert (hit.docid, hit.text) == ("0", TEXTS[0])
+    assert [path.name for path in index.path.parent.iterdir()] == ["two"]
+
+
+def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """Built again it is up to date; other texts need overwrite, which is known before they are encoded."""
+    plan = EncodePlan(prune=("top-k:20",))
+    encode_corpus(TEXTS, tmp_path / "vectors", plan, encoder=encoder)
+    store = VectorStore.open(tmp_path / "vectors")
+    options: dict[str, Any] = {"engine": "exact", "prune": ["top-k:20"], "encoder": encoder}
+    index = Index.build(TEXTS, tmp_path / "index", **options)
+    assert {**index.vectors, "corpus_paths": []} == {**store.manifest, "corpus_paths": []}
+    assert Index.build(pd.DataFrame({"text": TEXTS}), tmp_path / "index", **options).generation == index.generation
+    with pytest.raises(MilcoError, match="index exists: "):
+        Index.build(["other"], tmp_path / "index", engine="exact", encoder="no/such/encoder")
+    assert Index.build(["other"], tmp_path / "index", overwrite=True, **options).manifest["documents"] == 1
+
+
+def test_an_interrupted_encoding_of_a_generator_continues_with_the_same_texts(
+    encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their digest is known before the first is encoded; with others the store is refused."""
+    plan = EncodePlan(part_size=1)
+    encode_corpus(TEXTS, tmp_path / "vectors", plan, encoder=encoder, shard_id=1, shard_num=2)
+    with pytest.raises(MilcoError, match="was begun with other documents"):
+        encode_corpus(["x", "y"], tmp_path / "vectors", plan, encoder=encoder)
+    assert encode_corpus(iter(TEXTS), tmp_path / "vectors", plan, encoder=encoder) is not None
+    assert "resuming, 1 of 2 parts exist" in capsys.readouterr().err
+
+
+def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:
+    """Before anything is encoded or written."""
+    for options, message in (
+        ({"ids": ["a", "b"]}, "`ids` is for vectors, not for texts"),
+        ({"shard_num": 2}, "`shard_num` is for vectors"),
+        ({"engine": "flat"}, "engine flat takes no texts, but a store of "),
+        ({"engine": BM25()}, "the language of the given corpus is not known"),
+        ({"prune": ["top:3"]}, "top:3"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            Index.build(TEXTS, tmp_path / "index", encoder="no/such/encoder", **options)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

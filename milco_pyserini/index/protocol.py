@@ -18,12 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import CheckedDocuments, DocumentSource, Filters, parse_document, validate_filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
+    import pandas
+
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode.encoder import MilcoEncoder
 
@@ -126,6 +129,17 @@ class Hits(Sequence[Hit]):
     def documents(self) -> "Mapping[str, Document]":
         """The documents that are available, by docid, read when one is first asked for."""
         return {} if self.lookup is None else self.lookup.find(self.docids)
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a pandas.DataFrame: rank from 1, docid, score, share, title, text and the fields of the documents.
+
+        Of documents that are ranked by their best passage, passage is its id. Raises MilcoError without pandas.
+        """
+        return hits_frame(self)
+
+    def _repr_html_(self) -> str:
+        """A table of the first hits, for notebooks."""
+        return hits_html(self)
 
 
 @dataclass(frozen=True)

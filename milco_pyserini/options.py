@@ -6,6 +6,7 @@ one, validate() checks an object that was built in Python.
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,18 +88,31 @@ def changed_options(options: Any, *names: str) -> list[str]:
     return [option_name(fields[name]) for name in names if getattr(options, name) != fields[name].default]
 
 
-def parse_filters(given: Iterable[str]) -> dict[str, list[str]]:
-    """Return {field: values} of filters FIELD=VALUE. Raises MilcoError for one without a field or a value's =.
+_CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
 
-    >>> parse_filters(["lang=de", "lang=fr", "year=2024"])
-    {'lang': ['de', 'fr'], 'year': ['2024']}
+
+def parse_filters(given: Iterable[str]) -> dict[str, list[str] | dict[str, str]]:
+    """Return {field: values} of filters FIELD=VALUE, and {field: {operator: bound}} of ranges such as FIELD>=VALUE.
+
+    Raises MilcoError for one without a field or an operator, for a bound that is given twice, and for values and a
+    range of one field.
+
+    >>> parse_filters(["lang=de", "lang=fr", "year>=2000", "year<2010"])
+    {'lang': ['de', 'fr'], 'year': {'>=': '2000', '<': '2010'}}
     """
-    filters: dict[str, list[str]] = {}
+    filters: dict[str, list[str] | dict[str, str]] = {}
     for condition in given:
-        name, equals, value = condition.partition("=")
-        if not name or not equals:
-            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de")
-        filters.setdefault(name, []).append(value)
+        parts = _CONDITION.fullmatch(condition)
+        if parts is None:
+            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
+        name, operator, value = parts.groups()
+        known = filters.setdefault(name, [] if operator == "=" else {})
+        if isinstance(known, list) != (operator == "="):
+            raise MilcoError(f"`filter={condition}`: a field has values (=) or a range, not both")
+        if isinstance(known, list):
+            known.append(value)
+        elif known.setdefault(operator, value) != value:
+            raise MilcoError(f"`filter={condition}`: {name}{operator}{known[operator]} is given, too")
     return filters
 
 

@@ -51,6 +51,8 @@ FILTERS: list[dict[str, Any]] = [
     {"tags": ["b"]},
     {"a.b": "1.5", "tags": "a"},
     {"lang": ["nowhere"]},
+    {"year": {">": 2000, "<=": "2002.0"}, "lang": ["de", "fr"]},
+    {"lang": {">=": "e", "<": "x"}},
 ]
 
 

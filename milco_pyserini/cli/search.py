@@ -67,7 +67,7 @@ class SearchOptions:
         repeatable=True,
         metavar="FIELD=VALUE",
         help="only documents with this value of a stored field (milco index --store); several values of a field are "
-        "alternatives",
+        "alternatives; or in a range, such as 'year>=2000' (>, <=, <)",
     )
     set: tuple[str, ...] = option(
         (),

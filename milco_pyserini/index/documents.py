@@ -9,9 +9,10 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,13 +23,16 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
-from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
 
 # Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
 MAX_VALUE_BYTES = 1024
+# Of a field with more values, these are not counted, and no range is found.
+MAX_VALUES = 100_000
 PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
 # In place of its text, a passage names the one that has it.
 _HOLDER = "passage"
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _RESERVED = ("id", "contents", "raw", "vector")
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
 # ASCII, which separates the columns of a run.
@@ -300,11 +304,14 @@ def filter_text(value: Any) -> str:
     raise TypeError(f"{value!r} is {type(value).__name__}: filters compare strings, numbers and booleans")
 
 
-def validate_filters(filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path) -> Filters:
-    """Return the texts of the values of filters.
+def validate_filters(
+    filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path
+) -> dict[str, list[str] | dict[str, Any]]:
+    """Return the texts of the values of filters, and ranges as they are.
 
     Raises:
-        MilcoError: the index does not store such a field, or a filter has no value, or one that is too long.
+        MilcoError: the index does not store such a field, a filter has no value, or one that is too long, or a range
+            is not one of numbers or strings.
     """
     if not isinstance(filters, Mapping):
         raise TypeError(f'filters: expected {{"field": value}}, got {type(filters).__name__}')
@@ -313,23 +320,64 @@ def validate_filters(filters: Mapping[str, Any], fields: Mapping[str, str] | Non
             f"{index} stores no fields to filter by",
             "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant",
         )
-    wanted = {}
+    wanted: dict[str, list[str] | dict[str, Any]] = {}
     for name, given in filters.items():
         if name not in fields:
             if not fields:
                 raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
             raise unknown_name(f"field of {index}", name, fields)
-        values = list(map(filter_text, given if isinstance(given, list | tuple | set | frozenset) else [given]))
-        if not values:
+        if isinstance(given, Mapping):
+            for operator, bound in given.items():
+                validate_name("comparison", operator, _COMPARISONS)
+                _comparable(name, bound, fields[name])
+            wanted[name] = dict(given)
+        else:
+            given = given if isinstance(given, list | tuple | set | frozenset) else [given]
+            wanted[name] = sorted(set(map(filter_text, given)))
+        if not wanted[name]:
             raise MilcoError(f"filter {shown(name)} has no value: omit it, or give one")
-        for text in values:
+        for text in wanted[name] if isinstance(wanted[name], list) else ():
             if len(text.encode()) > MAX_VALUE_BYTES:
                 raise MilcoError(
                     f"filter {shown(name)}: a value has {len(text.encode()):,} bytes, fields of up to "
                     f"{MAX_VALUE_BYTES:,} can be filtered by"
                 )
-        wanted[name] = sorted(set(values))
     return dict(sorted(wanted.items()))
+
+
+def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Iterable[str] | None) -> list[str]:
+    """Return those of the values of a field that are within bounds: {">=": 2000, "<": 2010}.
+
+    Numbers are compared by their size, strings by their characters, as dates of the form 2026-11-26 can be.
+
+    Args:
+        kind: type of the field.
+        values: of all documents; None if there are too many.
+
+    Raises:
+        MilcoError: there are too many.
+    """
+    if values is None:
+        raise MilcoError(
+            f"filter {shown(name)}: ranges are for fields of up to {MAX_VALUES:,} different values: store a coarser one"
+        )
+    limits = [(_COMPARISONS[operator], _comparable(name, bound, kind)) for operator, bound in bounds.items()]
+    found = ((text, _comparable(name, text, kind)) for text in values)
+    return sorted(text for text, value in found if all(holds(value, limit) for holds, limit in limits))
+
+
+def _comparable(name: str, value: Any, kind: str) -> Any:
+    """Return a bound or a value of a field as what compares with others. Raises MilcoError if nothing does."""
+    if kind in ("string", "strings"):
+        return filter_text(value)
+    if kind != "number":
+        raise MilcoError(f"filter {shown(name)}: ranges are for fields of numbers or strings, its values are {kind}")
+    try:
+        text = filter_text(value)
+        # Integers of any size are compared exactly.
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none") from None
 
 
 def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> tuple[dict[str, str], str]:

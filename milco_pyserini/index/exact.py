@@ -109,6 +109,10 @@ class ExactSearcher(EngineSearcher):
         """Return hits as find() does, of documents that have one of the values in each field."""
         return self._find(queries, k, threads, cast(StoredFiles, self._stored).allowed(filters))
 
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each value of a field."""
+        return cast(StoredFiles, self._stored).count_values(field, limit)
+
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
         known = {docid: row for docid in docids if (row := self._row(docid)) is not None}

@@ -117,6 +117,7 @@ class LuceneSearcher(EngineSearcher):
             "ImpactSearcher", "searchFiltered", f"({REFERENCE}{3 * STRING}{REFERENCE})[B"
         )
         select = java_function("ImpactSearcher", "filter", f"({REFERENCE}{STRING}){REFERENCE}")
+        self._count_values = java_function("FieldValues", "count", f"({REFERENCE}{2 * STRING})[B")
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
         self._impacts = java_function("ImpactSearcher", "impacts", f"({REFERENCE}{2 * STRING})[B")
         self.scale = scale
@@ -164,6 +165,16 @@ class LuceneSearcher(EngineSearcher):
         with ThreadPoolExecutor(threads) as pool:
             shares = list(pool.map(search, [queries[first::threads] for first in range(threads)]))
         return [shares[number % threads][number // threads] for number in range(len(queries))]
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each of the first values of a field."""
+        content = self._count_values(self._index, field, str(limit)).tostring()
+        counts, start = {}, 0
+        while start < len(content):
+            end = start + 8 + int.from_bytes(content[start + 4 : start + 8])
+            counts[content[start + 8 : end].decode()] = int.from_bytes(content[start : start + 4])
+            start = end
+        return counts
 
     def stored(self, docids: Sequence[str]) -> dict[str, bytes]:
         """Return the stored JSON of those documents that the index has."""

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
-from milco_pyserini.index.documents import CheckedDocuments, DocumentSource, Filters, parse_document, validate_filters
+from milco_pyserini.index.documents import (
+    MAX_VALUES,
+    CheckedDocuments,
+    DocumentSource,
+    Filters,
+    parse_document,
+    validate_filters,
+    values_in_range,
+)
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.options import validate_number
@@ -160,8 +168,9 @@ class BuildResult:
 
 
 class EngineSearcher:
-    """An open index. Engines implement find(), and stored() and find_filtered() if they store documents; everyone else
-    calls search(), documents() and weights(), in as many threads as they like, and close() in the end.
+    """An open index. Engines implement find(), and stored(), find_filtered() and count_values() if they store
+    documents; everyone else calls search(), documents(), values() and weights(), in as many threads as they like, and
+    close() in the end.
 
     Args:
         engine: name of the engine.
@@ -181,6 +190,7 @@ class EngineSearcher:
         self.engine = engine
         self.path = path
         self.num_documents = documents
+        self._values: dict[str, Mapping[str, int] | None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -215,14 +225,18 @@ class EngineSearcher:
         ignored; a query without terms has no hits.
 
         Args:
-            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field; or
+                in a range of them, {"year": {">=": 2000, "<": 2010}}.
 
         Raises:
-            MilcoError: the index is closed or stores no such field, a score is beyond the range of float32, or the
-                engine's library fails.
+            MilcoError: the index is closed or stores no such field, a range is not possible, a score is beyond the
+                range of float32, or the engine's library fails.
         """
         self.require_open()
-        wanted = validate_filters(filters, self.fields, self.path) if filters else {}
+        wanted = self._resolve(filters) if filters else {}
+        if not all(wanted.values()):
+            # No document has a value in the range.
+            return [Hits([], np.empty(0, np.float32), total=0) for _ in range(len(queries))]
         with engine_errors(self.engine, "search", self.path):
             k = min(k, self.num_documents)
             rankings = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
@@ -242,6 +256,33 @@ class EngineSearcher:
     def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
         """Implement search() with filters on stored fields."""
         raise NotImplementedError
+
+    def values(self, field: str) -> Mapping[str, int] | None:
+        """Return how many documents have each value of a stored field; None if it has too many different values.
+
+        They are counted at the first call. Raises MilcoError if the index is closed or stores no such field.
+        """
+        self.require_open()
+        if field not in self._values:
+            validate_filters({field: ""}, self.fields, self.path)
+            with engine_errors(self.engine, "search", self.path):
+                counts = self.count_values(field, MAX_VALUES + 1)
+            self._values[field] = counts if counts is not None and len(counts) <= MAX_VALUES else None
+        return self._values[field]
+
+    def count_values(self, field: str, limit: int) -> Mapping[str, int] | None:
+        """Implement values(); for more than this number of values, some of them, or None, are enough."""
+        raise NotImplementedError
+
+    def _resolve(self, filters: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return filters by values only: for a range, those in it."""
+        wanted = validate_filters(filters, self.fields, self.path)
+        return {
+            name: values_in_range(name, given, (self.fields or {})[name], self.values(name))
+            if isinstance(given, dict)
+            else given
+            for name, given in wanted.items()
+        }
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return those documents that the index stores, by docid; of a passage, the complete document."""

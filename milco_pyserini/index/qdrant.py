@@ -160,6 +160,15 @@ class QdrantSearcher(EngineSearcher):
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda query: self._search(query, k, wanted), queries))
 
+    def count_values(self, field: str, limit: int) -> dict[str, int] | None:
+        """Return how many documents have each value of a field; None if all fields have more values than the limit."""
+        from qdrant_edge import FacetRequest
+
+        hits = self._shard.facet(FacetRequest(_VALUES, limit, exact=True)).hits
+        prefix = _value(field, "")
+        counts = {str(hit.value).removeprefix(prefix): hit.count for hit in hits if str(hit.value).startswith(prefix)}
+        return None if len(hits) == limit else counts
+
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
         known = {self.numbers[docid]: docid for docid in docids if docid in self.numbers}

@@ -4,6 +4,7 @@ A document's score does not depend on the other documents, so the best documents
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,11 @@ class ShardedSearcher(EngineSearcher):
         """Return the best of the hits of all shards that pass the filters."""
         rankings = [shard.search(queries, k, threads, filters) for shard in self.shards]
         return [_merge(hits, k) for hits in zip(*rankings, strict=True)]
+
+    def count_values(self, field: str, limit: int) -> Mapping[str, int] | None:
+        """Return the sums of the counts of all shards."""
+        counts = [shard.values(field) for shard in self.shards]
+        return None if None in counts else sum(map(Counter, filter(None, counts)), Counter())
 
     def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
         """Return the stored JSON of those documents that a shard has."""

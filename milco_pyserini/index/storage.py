@@ -161,3 +161,12 @@ class StoredFiles:
                         matching[self._rows[self._indptr[place] : self._indptr[place + 1]]] = True
             allowed &= matching
         return allowed
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each of the first values of a field."""
+        start = bisect_left(self._values, f"{field}\n")
+        # The character after a line feed, which no field has.
+        stop = min(bisect_left(self._values, f"{field}\v"), start + limit)
+        counts = np.diff(self._indptr[start : stop + 1]).tolist()
+        keys = self._values.take(np.arange(start, stop))
+        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts, strict=True)}

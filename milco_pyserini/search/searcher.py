@@ -162,7 +162,8 @@ class Searcher:
 
         Args:
             threads: threads that share the documents of a large index (lucene).
-            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
+            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field; or
+                a value in a range: {"year": {">=": 2000, "<": 2010}}.
             alpha: weigh the views of the query, as open() does for all queries.
             views: search with some views only, of "pivot" and "source"; none for all that the index has.
             min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1.

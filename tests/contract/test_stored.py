@@ -1,6 +1,8 @@
 """What every engine that stores documents promises: they come back as they were, and filters are exact."""
 
+import operator
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,26 @@ from milco_pyserini.index.documents import CorpusDocuments, filter_text
 from milco_pyserini.sparse import open_store
 
 LONG = "x" * 2000
+COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def passes(document: Document, filters: Mapping[str, Any]) -> bool:
     """The definition of a filter."""
     for name, wanted in filters.items():
         value = document.fields.get(name, [])
-        values = map(filter_text, value if isinstance(value, list) else [value])
-        if not set(values) & {filter_text(one) for one in (wanted if isinstance(wanted, list) else [wanted])}:
+        values = value if isinstance(value, list) else [value]
+        if isinstance(wanted, Mapping):
+            is_found = any(
+                all(
+                    COMPARISONS[comparison](value, float(bound) if name == "year" else bound)
+                    for comparison, bound in wanted.items()
+                )
+                for value in values
+            )
+        else:
+            texts = {filter_text(one) for one in (wanted if isinstance(wanted, list) else [wanted])}
+            is_found = not texts.isdisjoint(map(filter_text, values))
+        if not is_found:
             return False
     return True
 
@@ -90,11 +104,50 @@ def test_invalid_filters_are_one_error(built: Built, kind: str) -> None:
         ({"lng": ["de"]}, "unknown field .* 'lng': did you mean 'lang'"),
         ({"lang": [LONG]}, "a value has 2,000 bytes"),
         ({"lang": []}, "filter 'lang' has no value"),
+        ({"year": {}}, "filter 'year' has no value"),
+        ({"year": {">=": "new"}}, "filter 'year': its values are numbers, 'new' is none"),
+        ({"year": {"=>": 2000}}, "unknown comparison '=>': valid are"),
+        ({"open": {">": 0}}, "ranges are for fields of numbers or strings, its values are boolean"),
     ):
         with pytest.raises(MilcoError, match=message):
             searcher.search(queries_for(kind), 5, filters=filters)
     with pytest.raises(TypeError, match="filters compare strings, numbers and booleans"):
         searcher.search(queries_for(kind), 5, filters={"lang": [None]})
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_values_are_counted(built: Built, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those by which filters find documents; of a field with too many, none, and it has no ranges."""
+    searcher = open_index(built.path(kind)).searcher()
+    held = searcher.documents([document.id for document in stored_documents()]).values()
+    for field in ("lang", "tags", "open", "year", "a.b"):
+        lists = [
+            value if isinstance(value, list) else [value]
+            for one in held
+            if (value := one.fields.get(field, [])) or value is False
+        ]
+        counts = Counter(text for values in lists for text in set(map(filter_text, values)) if text != LONG)
+        assert searcher.values(field) == counts
+    assert searcher.search(queries_for(kind, 1), 5, filters={"year": {">": 2000, "<": 2001}})[0].docids == []
+    with pytest.raises(MilcoError, match=r"unknown field .* 'lng': did you mean 'lang'"):
+        searcher.values("lng")
+    monkeypatch.setattr("milco_pyserini.index.protocol.MAX_VALUES", 2)
+    other = open_index(built.path(kind)).searcher()
+    assert other.values("lang") is None
+    with pytest.raises(MilcoError, match="ranges are for fields of up to 100,000 different values"):
+        other.search(queries_for(kind, 1), 5, filters={"year": {">": 2000}})
+
+
+@pytest.mark.parametrize("kind", [f"lucene{STORED}", f"qdrant{STORED}"])
+def test_values_of_deleted_documents_are_not_counted(built: Built, kind: str, tmp_path: Path) -> None:
+    """Though engines keep them for a while."""
+    shutil.copytree(built.path(kind), tmp_path / "index")
+    before = open_index(tmp_path / "index").searcher()
+    counts = before.values("year")
+    first, *_ = [one for one in stored_documents() if one.fields.get("year") == 2001 and before.documents([one.id])]
+    before.close()
+    after = open_index(tmp_path / "index").update(delete=[first.id]).searcher()
+    assert after.values("year") == {**counts, "2001": counts["2001"] - 1}
 
 
 @pytest.mark.parametrize("kind", INDEXES)

@@ -28,6 +28,7 @@ class ServeOptions:
     index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
     mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
     k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="documents on a page of results")
+    title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
     alpha: float | None = option(
         None,
         minimum=0,
@@ -44,6 +45,12 @@ class ServeOptions:
         group=_NETWORK,
         metavar="TOKEN",
         help="token that requests must carry (default: MILCO_TOKEN, which other users of this machine cannot see)",
+    )
+    access_log: Path | None = option(
+        None,
+        group=_NETWORK,
+        metavar="FILE",
+        help="log of all requests, a line of JSON each, without queries; - for stdout (default: none)",
     )
     threads: int = option(2, group=_WORK, minimum=1, maximum=MAX_THREADS, help="threads that search")
     queue: int = option(128, group=_WORK, minimum=1, metavar="N", help="requests in progress; further ones get a 503")
@@ -65,7 +72,7 @@ class ServeOptions:
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
         if self.mcp:
-            for name in changed_options(self, "host", "port", "token", "k", "queue"):
+            for name in changed_options(self, "host", "port", "token", "access_log", "k", "title", "queue"):
                 yield f"{name} is for the server: --mcp listens at no address"
 
 

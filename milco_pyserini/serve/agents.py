@@ -17,7 +17,7 @@ _TERMS = 12
 
 def create_mcp_server(service: SearchService) -> MCPServer:
     """Create a server with the tools search, explain (if the encoder allows it) and document."""
-    name = service.about.name
+    name = service.title
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
     server = MCPServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
@@ -27,7 +27,7 @@ def create_mcp_server(service: SearchService) -> MCPServer:
         k: int = 10,
         offset: int = 0,
         alpha: float | None = None,
-        filters: dict[str, list[str]] | None = None,
+        filters: dict[str, list[str] | dict[str, str]] | None = None,
     ) -> dict[str, Any]:
         """Search the collection; return ranked hits with docid, score, title and snippet.
 
@@ -37,7 +37,8 @@ def create_mcp_server(service: SearchService) -> MCPServer:
             offset: number of better hits to skip.
             alpha: weight from 0 to 1 of the meaning in English; the query's own words have 1 - alpha. 0.8 finds more in
                 other languages than the query's.
-            filters: only documents that have one of the values in each field, such as {"lang": ["de", "fr"]}.
+            filters: only documents that have one of the values in each field, such as {"lang": ["de", "fr"]}, or a
+                value in a range, such as {"year": {">=": "2000", "<": "2010"}}.
         """
         with _as_tool_error():
             found = (await service.search(SearchRequest(query, k, offset, alpha, filters=filters or {}))).to_json()

@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -33,18 +34,25 @@ from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
     DocumentAnswer,
+    EmbedSparseBody,
     EncodeAnswer,
     EncodeBody,
     ErrorAnswer,
     ExplainAnswer,
     ExplainParameters,
+    FieldsAnswer,
     QueryParameters,
     SearchAnswer,
+    SearchBody,
+    SearchesAnswer,
+    SearchOptions,
     SearchParameters,
+    SparseValue,
 )
 from milco_pyserini.serve.service import (
     FACET_HITS,
     MAX_DEPTH,
+    MAX_LISTED,
     MAX_QUERY_CHARACTERS,
     Busy,
     SearchRequest,
@@ -54,6 +62,8 @@ from milco_pyserini.serve.service import (
 
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
 _PAGE_PARAMETERS = ("q", "page", "filter", "doc")
+# A field with more values among the best hits is not offered as a filter.
+_PAGE_VALUES = 30
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -66,12 +76,18 @@ _EXPECTED = {
 }
 
 
-def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "") -> FastAPI:
+def create_app(
+    service: SearchService,
+    hosts: Sequence[str] = (),
+    token: str = "",
+    access_log: Callable[[str], None] = lambda line: None,
+) -> FastAPI:
     """Create the application.
 
     Args:
         hosts: Host headers that are answered without a token; () for all.
         token: What requests must carry, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
+        access_log: Gets a line of JSON for every request that was answered or refused.
     """
     metrics = Metrics(service)
     agents = _mcp_app(service)
@@ -87,7 +103,7 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
     app = FastAPI(
         title="milco serve",
         version=__version__,
-        description=f"Search {service.about.name}, encoded by {service.about.encoder}.",
+        description=f"Search {service.title}, encoded by {service.about.encoder}.",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -108,8 +124,9 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
             "max_depth": MAX_DEPTH,
             "size": service.k,
             "facet_hits": FACET_HITS,
+            "max_values": _PAGE_VALUES,
         }
-        return render("search.html", query=query, about=service.about, **limits, **values)
+        return render("search.html", query=query, about=service.about, title=service.title, **limits, **values)
 
     def error(request: Request, status: int, message: str) -> Response:
         status, path = HTTPStatus(status), request.url.path
@@ -130,7 +147,7 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
             return HTMLResponse(page(query[:MAX_QUERY_CHARACTERS], error=message), status, headers)
         return _json({"error": message}, status, headers)
 
-    app.add_middleware(_Guard, hosts=hosts, token=token, error=error, metrics=metrics)
+    app.add_middleware(_Guard, hosts=hosts, token=token, error=error, metrics=metrics, access_log=access_log)
 
     @app.exception_handler(MilcoError)
     async def failed(request: Request, failure: MilcoError) -> Response:
@@ -172,11 +189,11 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
         filters = parse_filters(request.query_params.getlist("filter"))
-        offset, facet = (int(page_number) - 1) * service.k, service.about.language if not filters else ""
-        by_document = service.about.has_passages
-        wanted = SearchRequest(q, service.k, offset, filters=filters, facet=facet, max_passage=by_document)
+        offset, by_document = (int(page_number) - 1) * service.k, service.about.has_passages
+        facets = tuple(name for name in service.about.fields if name not in filters)
+        wanted = SearchRequest(q, service.k, offset, filters=filters, facets=facets, max_passage=by_document)
         if not docids:
-            filtered = [f"{name}={value}" for name, values in filters.items() for value in values]
+            filtered = list(dict.fromkeys(request.query_params.getlist("filter")))
             return HTMLResponse(page(wanted.text, response=await service.search(wanted), filtered=filtered))
         explanations = await service.explain(wanted, docids)
         comparison = compare(*explanations) if len(explanations) == 2 else None
@@ -187,11 +204,26 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
         (found,) = await service.explain(SearchRequest(q), [doc])
         return HTMLResponse(explanation_fragment(found))
 
+    def search_request(text: str, given: SearchOptions) -> SearchRequest:
+        filters, views = parse_filters(given.filter), tuple(given.views)
+        return SearchRequest(text, given.k, given.offset, given.alpha, views, filters, (), given.max_passage)
+
     @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:
-        filters, views = parse_filters(given.filter), tuple(given.views)
-        request = SearchRequest(given.q, given.k, given.offset, given.alpha, views, filters, "", given.max_passage)
-        return _json((await service.search(request)).to_json())
+        return _json((await service.search(search_request(given.q, given))).to_json())
+
+    @app.post(
+        "/search",
+        responses={200: {"model": SearchesAnswer}},
+        summary="Search for several queries",
+        dependencies=[Depends(_refuse_repeated_keys)],
+    )
+    async def search_several(body: SearchBody) -> Response:
+        for number, text in enumerate(body.queries):
+            if not text.split():
+                raise MilcoError(f"`queries.{number}` is empty: omit it")
+        requests = [search_request(text, body) for text in body.queries]
+        return _json({"results": [response.to_json() for response in await service.search_batch(requests)]})
 
     @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")
     async def explain(given: Annotated[ExplainParameters, Query()]) -> Response:
@@ -213,6 +245,24 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
+
+    @app.post(
+        "/embed_sparse",
+        responses={200: {"model": list[list[SparseValue]]}},
+        summary="Encode texts as text-embeddings-inference does",
+        dependencies=[Depends(_refuse_repeated_keys)],
+    )
+    async def embed_sparse(body: EmbedSparseBody) -> Response:
+        columns = service.opened.encoder.encoder.vocabulary.columns
+        vectors = await service.encode(body.inputs, body.prompt_name or "document", truncate=body.truncate is not False)
+        rows = [sorted((columns[term], weight) for term, weight in vector.items()) for vector in vectors]
+        return _json([[{"index": column, "value": weight} for column, weight in row] for row in rows])
+
+    @app.get("/fields", responses={200: {"model": FieldsAnswer}}, summary="List the stored fields and their values")
+    async def fields(
+        values: Annotated[int, Query(description=f"values of each field to list, up to {MAX_LISTED:,}")] = 20,
+    ) -> Response:
+        return _json({"fields": await service.fields(values)})
 
     @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
     async def document(docid: str) -> Response:
@@ -236,7 +286,9 @@ def create_app(service: SearchService, hosts: Sequence[str] = (), token: str = "
     @app.get("/docs", include_in_schema=False)
     async def documentation(request: Request) -> Response:
         values = {"operations": _operations(app.openapi()), "has_tools": agents is not None}
-        return HTMLResponse(render("docs.html", about=service.about, url=str(request.base_url), **values))
+        return HTMLResponse(
+            render("docs.html", about=service.about, title=service.title, url=str(request.base_url), **values)
+        )
 
     if agents is not None:
 
@@ -254,7 +306,7 @@ class _Guard:
     """Refuses requests that must not be answered, and completes the headers of those that are.
 
     Args:
-        hosts, token: as for create_app().
+        hosts, token, access_log: as for create_app().
         error: makes the answer to a request that is refused.
     """
 
@@ -265,12 +317,14 @@ class _Guard:
         token: str,
         error: Callable[[Request, int, str], Response],
         metrics: "Metrics",
+        access_log: Callable[[str], None],
     ) -> None:
         self._app = app
         self._hosts = hosts
         self._token = token
         self._error = error
         self._metrics = metrics
+        self._access_log = access_log
         self._headers = _HEADERS | {"Content-Security-Policy": content_security_policy()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -300,8 +354,9 @@ class _Guard:
             failure = self._error(Request(scope), HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed: see its log")
             await failure(scope, receive, complete)
         finally:
-            path = getattr(scope.get("route"), "path", "other")
-            self._metrics.observe(path, status, time.perf_counter() - started)
+            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - started
+            self._metrics.observe(path, status, seconds)
+            self._access_log(_access_line(scope, status, seconds))
 
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
         """Return status and message for a request that is refused; None for one that is answered."""
@@ -330,6 +385,19 @@ class _Guard:
         return None
 
 
+def _access_line(scope: Scope, status: int, seconds: float) -> str:
+    """Return a line of the access log: without the query string, which has what somebody searched for."""
+    values = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "client": (scope.get("client") or ("",))[0],
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "ms": round(1000 * seconds, 1),
+    }
+    return json.dumps(values)
+
+
 def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the operations of an OpenAPI schema with their fields, for a page."""
     operations = []
@@ -352,6 +420,7 @@ def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
                 }
                 for name, one, required in fields
             ]
+            rows.sort(key=lambda row: row["default"] != "required")
             summary = about["summary"]
             operations.append({"method": method.upper(), "path": path, "summary": summary, "fields": rows})
     return operations
@@ -413,8 +482,14 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
     if kind == "missing":
         return f"{name} is required"
     if kind == "extra_forbidden":
-        models: dict[str, type[BaseModel]] = {"/search": SearchParameters, "/explain": ExplainParameters}
-        model = EncodeBody if request.method == "POST" else models.get(request.url.path, QueryParameters)
+        models: dict[tuple[str, str], type[BaseModel]] = {
+            ("GET", "/search"): SearchParameters,
+            ("POST", "/search"): SearchBody,
+            ("GET", "/explain"): ExplainParameters,
+            ("POST", "/encode"): EncodeBody,
+            ("POST", "/embed_sparse"): EmbedSparseBody,
+        }
+        model = models.get((request.method, request.url.path), QueryParameters)
         return str(unknown_name("parameter", path, model.model_fields))
     if kind == "literal_error":
         valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])

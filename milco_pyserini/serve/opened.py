@@ -26,10 +26,10 @@ _EXAMPLES = 6
 class IndexDescription:
     """An index as the page shows it: name, number of documents, encoder, queries to try.
 
-    generation: a digest that changes with every update. language: the stored field that has a document's language; ""
-    if there is none. scale: from weights to impacts; None for external vectors. has_explanations: whether the encoder
-    shows what each token contributes, which a query table and a SparseEncoder do not. has_passages: whether it holds
-    passages of documents, which the page shows by their best one.
+    generation: a digest that changes with every update. fields: names of the stored fields. language: that of them
+    which has a document's language; "" if there is none. scale: from weights to impacts; None for external vectors.
+    has_explanations: whether the encoder shows what each token contributes, which a query table and a SparseEncoder do
+    not. has_passages: whether it holds passages of documents, which the page shows by their best one.
     """
 
     name: str
@@ -37,6 +37,7 @@ class IndexDescription:
     generation: str
     encoder: str
     examples: Sequence[str]
+    fields: Sequence[str]
     language: str
     scale: float | None
     has_explanations: bool
@@ -45,13 +46,14 @@ class IndexDescription:
     @classmethod
     def of(cls, searcher: Searcher) -> Self:
         """Describe an open index."""
-        index, fields = searcher.index, searcher.engine_searcher.fields or {}
+        index, fields = searcher.index, list(searcher.engine_searcher.fields or ())
         return cls(
             name=index.path.resolve().name,
             documents=index.manifest["documents"],
             generation=index.generation,
             encoder=index.vectors.get("encoder") or "",
             examples=example_queries(index.vectors),
+            fields=fields,
             language=next((name for name in ("lang", "language") if name in fields), ""),
             scale=index.vectors.get("scale"),
             has_explanations=cast(MilcoQueryEncoder, searcher.query_encoder).encoder.network.has_token_states,

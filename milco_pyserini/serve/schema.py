@@ -1,13 +1,13 @@
 """Parameters and answers of the API: what requests are read into, and what /openapi.json describes."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
-from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERY_CHARACTERS, MAX_TEXTS
+from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERIES, MAX_QUERY_CHARACTERS, MAX_TEXTS
 
-# Largest body of a request, that of /encode.
+# Largest body of a request.
 MAX_BODY_BYTES = 2**20
 
 _ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"
@@ -21,22 +21,29 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class QueryParameters(_Strict):
-    """Parameters of one query."""
-
+class _Query(_Strict):
     q: str = Field(
         description=f"the query, in any language; up to {MAX_QUERY_CHARACTERS:,} characters",
         json_schema_extra={"pattern": r"\S", "maxLength": MAX_QUERY_CHARACTERS},
     )
+
+
+class _Weights(_Strict):
     views: list[View] = Field([], description=_VIEWS)
     alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
 
 
-class SearchParameters(QueryParameters):
-    """Parameters of GET /search."""
+class QueryParameters(_Weights, _Query):
+    """Parameters of one query."""
+
+
+class SearchOptions(_Weights):
+    """How to search, for one query or several."""
 
     filter: list[str] = Field(
-        [], description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one"
+        [],
+        description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one; or a "
+        "range: FIELD>=VALUE (>, <=, <)",
     )
     k: int = Field(
         10, description=f"documents to return, up to {MAX_HITS}", json_schema_extra={"minimum": 1, "maximum": MAX_HITS}
@@ -47,6 +54,19 @@ class SearchParameters(QueryParameters):
         json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
     )
     max_passage: bool = Field(False, description="documents by their best passage, if the index holds passages")
+
+
+class SearchParameters(SearchOptions, _Query):
+    """Parameters of GET /search."""
+
+
+class SearchBody(SearchOptions):
+    """Body of POST /search."""
+
+    queries: list[str] = Field(
+        description=f"up to {MAX_QUERIES} queries, each of up to {MAX_QUERY_CHARACTERS:,} characters",
+        json_schema_extra={"minItems": 1, "maxItems": MAX_QUERIES},
+    )
 
 
 class ExplainParameters(QueryParameters):
@@ -66,6 +86,53 @@ class EncodeBody(_Strict):
     kind: Literal["query", "document"] = Field("query", description="how they are encoded")
     views: list[View] = Field([], description=_VIEWS)
     alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
+
+
+class EmbedSparseBody(_Strict):
+    """Body of POST /embed_sparse, as text-embeddings-inference has it."""
+
+    inputs: Annotated[
+        list[str],
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given, str | list[str]),
+    ] = Field(description=f"a text, or up to {MAX_TEXTS} texts")
+    truncate: bool | None = Field(None, description="false: a text longer than the maximum length is an error")
+    truncation_direction: Literal["right", "Right"] = Field("right", description="texts lose their ends")
+    prompt_name: Literal["query", "document"] | None = Field(
+        None, description="encoded as a query or as a document (default)"
+    )
+
+
+class SparseValue(_Strict):
+    """A dimension that is not zero: its column in the encoder's vocabulary, and its weight."""
+
+    index: int
+    value: float
+
+
+class FieldValue(_Strict):
+    """A value of a field, as filters take it, and the number of documents that have it."""
+
+    value: str
+    documents: int
+
+
+class FieldAnswer(_Strict):
+    """A stored field. type: string, strings, number, boolean or mixed.
+
+    distinct: number of different values, null beyond 100,000, where none is listed and no range is a filter. values:
+    the most frequent ones.
+    """
+
+    name: str
+    type: str
+    distinct: int | None
+    values: list[FieldValue]
+
+
+class FieldsAnswer(_Strict):
+    """Answer of GET /fields: all fields, by which searches can filter."""
+
+    fields: list[FieldAnswer]
 
 
 class Highlight(_Strict):
@@ -104,13 +171,19 @@ class Timing(_Strict):
 
 
 class SearchAnswer(_Strict):
-    """Answer of GET /search. total: documents that match, null if the engine does not count them."""
+    """Answer to one query. total: documents that match, null if the engine does not count them."""
 
     query: str
     offset: int
     total: int | None
     hits: list[FoundDocumentAnswer]
     timing: Timing
+
+
+class SearchesAnswer(_Strict):
+    """Answer of POST /search: one for each query, in their order; the times are those of all."""
+
+    results: list[SearchAnswer]
 
 
 class EncodeAnswer(_Strict):

@@ -6,9 +6,12 @@ import errno
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
+from logging import StreamHandler, makeLogRecord
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from fastapi import FastAPI
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.protocol import QueryOptions
+from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.service import SearchService
@@ -40,6 +44,8 @@ def serve(
     k: int = 10,
     threads: int = 2,
     queue: int = 128,
+    title: str = "",
+    access_log: str | Path | None = None,
     **opened: Any,
 ) -> None:
     """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in progress are completed.
@@ -51,16 +57,22 @@ def serve(
         host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
         port: 0 for a free one.
         token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
-        k, threads, queue: as for SearchService.
+        k, threads, queue, title: as for SearchService.
+        access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
         opened: as for open_service().
 
     Raises:
-        MilcoError: the port is in use, or the token is missing or short: before the encoder is loaded.
+        MilcoError: the port is in use, the token is missing or short, or the log cannot be written: before the encoder
+            is loaded.
     """
     token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     validate_token(host, token)
-    with listen(host, port) as listener, open_service(index, k, threads, queue, **opened) as service:
-        app = create_app(service, allowed_hosts(listener), token)
+    with (
+        open_access_log(access_log) as write_access,
+        listen(host, port) as listener,
+        open_service(index, k, threads, queue, title, **opened) as service,
+    ):
+        app = create_app(service, allowed_hosts(listener), token, write_access)
         log(f"Serving {index} at {address(listener)} (API: {address(listener)}docs; stop with Ctrl-C)")
         server = create_server(app)
         with _stopped_by_sigterm(server):
@@ -90,6 +102,7 @@ def open_service(
     k: int = 10,
     threads: int = 2,
     queue: int = 128,
+    title: str = "",
     *,
     alpha: float | None = None,
     corpus: str | None = None,
@@ -105,8 +118,30 @@ def open_service(
         encoder: Where the index's encoder is now (default: the manifest's).
     """
     opened = OpenedIndex.open(index, QueryOptions(encoder, device, dtype, alpha), corpus)
-    with contextlib.closing(SearchService(opened, threads, queue, k)) as service:
+    with contextlib.closing(SearchService(opened, threads, queue, k, title)) as service:
         yield service
+
+
+@contextlib.contextmanager
+def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], None]]:
+    """Yield what appends a line to a file, or to a new one once it was renamed, as logrotate does.
+
+    Args:
+        path: "-" for stdout; None for no log.
+
+    Raises:
+        MilcoError: the file cannot be written.
+    """
+    if path is None:
+        yield lambda line: None
+        return
+    try:
+        handler = StreamHandler(sys.stdout) if Path(path) == STDOUT else WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise MilcoError(f"`access_log={path}` cannot be written: {error.strerror or error}") from None
+    with contextlib.closing(handler):
+        # A full disk is reported on stderr, and fails no request.
+        yield lambda line: handler.handle(makeLogRecord({"msg": line}))
 
 
 def create_server(app: FastAPI) -> uvicorn.Server:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted, log
@@ -26,7 +27,7 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
-from milco_pyserini.index.documents import filter_text, validate_filters
+from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text, validate_filters
 from milco_pyserini.options import validate_number
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
@@ -38,12 +39,14 @@ MAX_HITS = 100
 # Rank of the last document that paging reaches.
 MAX_DEPTH = 1000
 MAX_TEXTS = 64
+# Values of a field that are listed.
+MAX_LISTED = 1000
 # Hits among which the values of a field are counted.
 FACET_HITS = 100
 # Texts of a request that are encoded together.
 _FEW = 8
 # Queries that are encoded together.
-_BATCH = 32
+_BATCH = MAX_QUERIES = 32
 # Seconds between two looks at the manifest; more and more, up to a minute, while what it names cannot be opened.
 WATCH_SECONDS = 2.0
 _MOST_SECONDS = 60.0
@@ -65,8 +68,8 @@ class SearchRequest:
         offset: Better documents to skip.
         alpha: Weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the service's).
         views: "pivot", "source" or both; none for all that the index has.
-        filters: {"lang": ["de", "fr"]}: only documents that have one of the values in each field.
-        facet: A field whose values are counted among the best hits; "" for none.
+        filters: As of Searcher.search(): {"lang": ["de", "fr"], "year": {">=": 2000}}.
+        facets: Fields whose values are counted among the best hits.
         max_passage: Documents by their best passage, from an index that holds passages.
 
     Raises:
@@ -78,8 +81,8 @@ class SearchRequest:
     offset: int = 0
     alpha: float | None = None
     views: tuple[str, ...] = ()
-    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    facet: str = ""
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    facets: tuple[str, ...] = ()
     max_passage: bool = False
 
     def __post_init__(self) -> None:
@@ -136,14 +139,15 @@ class SearchResponse:
 
     Attributes:
         total: Number of documents that match; None if the engine does not count them.
-        facets: Values of the request's facet, and how many of the best 100 hits have each, most frequent first.
+        facets: For each of the request's facets, its values and how many of the best 100 hits have each, most frequent
+            first.
         encode_ms, search_ms: Milliseconds that encoding (with waiting for others) and searching took.
     """
 
     request: SearchRequest
     hits: list[FoundDocument]
     total: int | None
-    facets: list[tuple[str, int]]
+    facets: dict[str, list[tuple[str, int]]]
     encode_ms: float = 0.0
     search_ms: float = 0.0
 
@@ -180,10 +184,12 @@ class SearchService:
         threads: Threads that search.
         queue: Requests that are accepted at a time.
         k: Documents per page.
+        title: What the page calls the index; "" for the name of its directory.
     """
 
-    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10) -> None:
+    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
         self.opened = opened
+        self.title = title or opened.about.name
         self.k = k
         self.queue = queue
         self.pending = 0
@@ -202,15 +208,26 @@ class SearchService:
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Return the documents of a request. Raises MilcoError, or Busy."""
-        # Before it waits among others: a view that the index lacks.
-        self._validate(request)
+        return (await self.search_batch([request]))[0]
+
+    async def search_batch(self, requests: Sequence[SearchRequest]) -> list[SearchResponse]:
+        """Return the documents of up to 32 requests, which wait as one. Raises MilcoError, or Busy.
+
+        They are encoded together if they have the same alpha and views, and found in one thread, so that they do not
+        keep others from searching. Each has the times of all.
+        """
+        validate_number("number of queries", len(requests), 1, MAX_QUERIES)
+        # Before they wait among others: a view that the index lacks.
+        for request in requests:
+            self._validate(request)
         with self._accepted() as opened:
             started = time.perf_counter()
-            query = await self._encode_query(opened, request)
+            queries = await asyncio.gather(*(self._encode_query(opened, request) for request in requests))
             encoded = time.perf_counter()
-            found = await self._run("search", _find, opened, request, query)
+            found = await self._run("search", lambda: list(map(partial(_find, opened), requests, queries)))
             finished = time.perf_counter()
-        return replace(found, encode_ms=1000 * (encoded - started), search_ms=1000 * (finished - encoded))
+        times = {"encode_ms": 1000 * (encoded - started), "search_ms": 1000 * (finished - encoded)}
+        return [replace(response, **times) for response in found]
 
     async def explain(self, request: SearchRequest, docids: Sequence[str]) -> "list[Explanation]":
         """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy."""
@@ -228,11 +245,16 @@ class SearchService:
             return [explanation for part in parts for explanation in await self._run("explain", explain, part)]
 
     async def encode(
-        self, texts: Sequence[str], kind: str = "query", alpha: float | None = None, views: Sequence[str] = ()
+        self,
+        texts: Sequence[str],
+        kind: str = "query",
+        alpha: float | None = None,
+        views: Sequence[str] = (),
+        truncate: bool = True,
     ) -> list[dict[str, float]]:
         """Return {term: weight} of each text, encoded as the index's queries or documents, strongest first.
 
-        Raises MilcoError, or Busy.
+        Raises MilcoError, also for a text that is too long if truncate is False, or Busy.
         """
         validate_name("kind", kind, ("query", "document"))
         validate_number("number of texts", len(texts), 1, MAX_TEXTS)
@@ -243,11 +265,16 @@ class SearchService:
         if alpha is not None:
             options = options.with_alpha(alpha)
 
+        length = options.max_length
+        if kind == "document":
+            length = index.searcher.index.vectors.get("max_length") or options.encoder.config.passage_max_length
+
         def encode(some: Sequence[str]) -> list[dict[str, float]]:
+            if not truncate and any(tokens.truncated for tokens in options.encoder.tokenizer.tokenize(some, length)):
+                raise MilcoError(f"a text has more than {length:,} tokens: allow it to be truncated, or split it")
             if kind == "query":
                 found = options.encode_batch(some)
             else:
-                length = index.searcher.index.vectors.get("max_length")
                 found = options.encoder.encode_document(
                     some, max_length=length, views=options.views, lowercase=index.lowercase
                 ).to_dicts()
@@ -257,6 +284,29 @@ class SearchService:
             # A few at a time, so that queries are encoded in between.
             parts = [texts[start : start + _FEW] for start in range(0, len(texts), _FEW)]
             return [vector for part in parts for vector in await self._run("encode", encode, part)]
+
+    async def fields(self, values: int = 20) -> list[dict[str, Any]]:
+        """Return name, type and values of each stored field, of which only the most frequent are listed.
+
+        Raises MilcoError, or Busy.
+        """
+        validate_number("values", values, 0, MAX_LISTED)
+        with self._accepted() as opened:
+            searcher = opened.searcher.engine_searcher
+            types = searcher.fields or {}
+            counts = {name: await self._run("search", searcher.values, name) for name in types}
+        return [
+            {
+                "name": name,
+                "type": types[name],
+                "distinct": None if found is None else len(found),
+                "values": [
+                    {"value": value, "documents": count}
+                    for value, count in sorted((found or {}).items(), key=lambda item: (-item[1], item[0]))[:values]
+                ],
+            }
+            for name, found in counts.items()
+        ]
 
     async def document(self, docid: str) -> Document:
         """Return a document. Raises UnknownDocument, or Busy."""
@@ -384,7 +434,7 @@ class SearchService:
 
 def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
     last = request.offset + request.k
-    depth = max(last, FACET_HITS) if request.facet else last
+    depth = max(last, FACET_HITS) if request.facets else last
     hits = opened.searcher.search_queries([query], depth, filters=request.filters, max_passage=request.max_passage)[0]
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
@@ -395,11 +445,19 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
         found.append(FoundDocument(rank, hit.docid, hit.score, hit.share, hit.passage, document, title, snippet))
-    counts: Counter[str] = Counter()
-    for hit in hits[:FACET_HITS] if request.facet else ():
-        values = hit.document.fields.get(request.facet, []) if hit.document else []
-        counts.update(map(filter_text, values if isinstance(values, list) else [values]))
-    return SearchResponse(request, found, hits.total, sorted(counts.items(), key=lambda count: (-count[1], count[0])))
+    best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if request.facets else []
+    facets = {name: _counted([fields[name] for fields in best if name in fields]) for name in request.facets}
+    return SearchResponse(request, found, hits.total, facets)
+
+
+def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
+    """Return the values of a field that filters find, and how often each occurs, most frequent first.
+
+    values: of each document one, or a list of them.
+    """
+    counts = Counter(filter_text(text) for value in values for text in (value if isinstance(value, list) else [value]))
+    found = [item for item in counts.items() if len(item[0].encode()) <= MAX_VALUE_BYTES]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:

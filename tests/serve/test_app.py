@@ -1,8 +1,10 @@
 """The API and the search page of milco serve: answers, errors, the token, and what other sites may not do."""
 
 import base64
+import json
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -13,13 +15,21 @@ from fastapi.testclient import TestClient
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.index import Index
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex, example_queries
-from milco_pyserini.serve.schema import DocumentAnswer, EncodeAnswer, ExplainAnswer, SearchAnswer
+from milco_pyserini.serve.schema import (
+    DocumentAnswer,
+    EncodeAnswer,
+    ExplainAnswer,
+    FieldsAnswer,
+    SearchAnswer,
+    SearchesAnswer,
+)
 from milco_pyserini.serve.service import SearchService
 
 HOST = "127.0.0.1:8000"
@@ -83,6 +93,144 @@ def test_an_index_of_documents_has_no_passages(client: TestClient) -> None:
     """Their docids may contain a # and a number."""
     answer = client.get("/search", params={"q": "Nile", "max_passage": True})
     assert answer.status_code == 400 and "does not hold passages" in answer.json()["error"]
+
+
+def test_several_queries_are_answered_as_single_ones(client: TestClient) -> None:
+    """With the same options, up to last digits, which depend on the batch; the number of queries is bounded."""
+    queries = ["the river Nile", "ナイル川", "stones"]
+    options = {"k": 2, "offset": 1, "alpha": 0.4, "filter": ["lang=en"]}
+    answer = client.post("/search", json={"queries": queries, **options}).json()
+    assert len(SearchesAnswer(**answer).results) == 3
+    for query, found in zip(queries, answer["results"], strict=True):
+        single = client.get("/search", params={"q": query, **options}).json()
+        for name in ("rank", "docid", "title", "snippet", "fields"):
+            assert [hit[name] for hit in found["hits"]] == [hit[name] for hit in single["hits"]]
+        for name in ("score", "share"):
+            expected = pytest.approx([hit[name] for hit in single["hits"]], rel=1e-4)
+            assert [hit[name] for hit in found["hits"]] == expected
+        assert found["total"] == single["total"]
+    for body, message in (
+        ({"queries": []}, "number of queries 0: must be from 1 to 32"),
+        ({"queries": ["x"] * 33}, "number of queries 33"),
+        ({"queries": ["x", " "]}, "`queries.1` is empty"),
+        ({"queries": ["x"], "ofset": 1}, "did you mean 'offset'?"),
+        ({"queries": "x"}, "`queries` expects a list"),
+    ):
+        refused = client.post("/search", json=body)
+        assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
+
+
+def test_sparse_embeddings_have_the_form_of_text_embeddings_inference(client: TestClient) -> None:
+    """Columns of the vocabulary and weights, those of /encode; of a text or several."""
+    body: dict[str, Any] = {"inputs": "river", "truncate": True, "truncation_direction": "right", "prompt_name": None}
+    terms = searcher().query_encoder.encoder.vocabulary.terms
+    (vector,) = client.post("/embed_sparse", json=body).json()
+    (expected,) = client.post("/encode", json={"texts": ["river"], "kind": "document"}).json()["vectors"]
+    assert {terms[one["index"]]: one["value"] for one in vector} == pytest.approx(expected, rel=1e-4)
+    assert [one["index"] for one in vector] == sorted(one["index"] for one in vector)
+    several = client.post("/embed_sparse", json={"inputs": ["river", "", "stones"], "prompt_name": "query"}).json()
+    assert [bool(one) for one in several] == [True, False, True]
+    for wrong, message in (
+        ({"inputs": 1}, "`inputs` expects a list"),
+        ({"inputs": ["x"] * 65}, "number of texts 65"),
+        ({"inputs": 9000 * "river ", "truncate": False}, "tokens: allow it to be truncated"),
+        ({"inputs": "x", "prompt_name": "passage"}, "unknown value for `prompt_name` 'passage'"),
+        ({"inputs": "x", "normalise": True}, "unknown parameter 'normalise'"),
+    ):
+        refused = client.post("/embed_sparse", json=wrong)
+        assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
+    assert client.post("/embed_sparse", json={"inputs": 9000 * "river "}).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def dated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Return a client of an index whose documents have years."""
+    encoder = searcher().query_encoder.encoder  # type: ignore[union-attr]
+    documents = [
+        Document(f"d{year}", "", f"The river in {year}.", {"year": year, "decade": year // 10 * 10, "lang": "en"})
+        for year in range(1996, 2004)
+    ]
+    vectors = encoder.encode_document([document.text for document in documents])
+    path = tmp_path_factory.mktemp("dated") / "rivers"
+    stored: dict[str, Any] = {"store_documents": True, "corpus": documents}
+    Index.build(vectors, path, "exact", ids=[document.id for document in documents], encoder=encoder, **stored)
+    opened = OpenedIndex(Searcher.open(path, encoder))
+    with (
+        closing(SearchService(opened, title="Rivers & <lakes>")) as own,
+        TestClient(create_app(own, (HOST,)), f"http://{HOST}") as made,
+    ):
+        yield made
+
+
+def test_ranges_are_filters(dated: TestClient) -> None:
+    """Of numbers, with other filters; what is no range is one line."""
+    for conditions, years in (
+        (["year>=1999", "year<2002"], {1999, 2000, 2001}),
+        (["year>1997", "decade=1990"], {1998, 1999}),
+        (["year<=1e3"], set()),
+    ):
+        found = dated.get("/search", params={"q": "river", "filter": conditions}).json()
+        assert {hit["fields"]["year"] for hit in found["hits"]} == years
+        assert found["total"] == len(years)
+    for conditions, message in (
+        (["year>=new"], "its values are numbers, 'new' is none"),
+        (["year>=2000", "year=2001"], "a field has values (=) or a range, not both"),
+        (["year>=2000", "year>=2001"], "year>=2000 is given, too"),
+        (["yaer>=2000"], "did you mean 'year'?"),
+        ([">=2000"], "expected FIELD=VALUE"),
+    ):
+        answer = dated.get("/search", params={"q": "river", "filter": conditions})
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_fields_are_listed_with_their_values(dated: TestClient) -> None:
+    """The most frequent ones, as filters take them."""
+    answer = dated.get("/fields", params={"values": 1}).json()
+    decade, language, year = FieldsAnswer(**answer).fields
+    assert (decade.name, decade.type, decade.distinct) == ("decade", "number", 2)
+    assert (language.name, language.type, language.distinct) == ("lang", "string", 1)
+    assert (year.name, year.type, year.distinct) == ("year", "number", 8)
+    assert [(one.value, one.documents) for one in decade.values] == [("1990", 4)]
+    assert [(one.value, one.documents) for one in year.values] == [("1996", 1)]
+    assert "`values=-1`" in dated.get("/fields?values=-1").json()["error"]
+
+
+def test_the_page_filters_by_any_field(dated: TestClient) -> None:
+    """By values that repeat, and by ranges in its address, together; it has the title that it was given."""
+    page = Tags(dated.get("/?q=river").text)
+    filters = [link for link in page.values("href") if "filter=" in link]
+    assert sorted(filters) == [f"/?q=river&filter=decade%3D{year}" for year in (1990, 2000)]
+    assert "Rivers & <lakes>" in page.text
+    narrowed = Tags(dated.get("/", params={"q": "river", "filter": ["decade=2000", "year>=2002"]}).text)
+    assert "2 documents" in narrowed.text
+    assert {"/?q=river&filter=decade%3D2000", "/?q=river&filter=year%3E%3D2002"} <= set(narrowed.values("href"))
+    assert {dated.get(link).status_code for link in narrowed.values("href") if link.startswith("/")} == {200}
+
+
+def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused and failed ones, too; never with a query or a token."""
+    lines: list[str] = []
+    with closing(service()) as opened:
+        app = create_app(opened, (HOST,), TOKEN, lines.append)
+        with TestClient(app, f"http://{HOST}", raise_server_exceptions=False) as made:
+            made.get("/search?q=secret")
+            made.headers["Authorization"] = f"Bearer {TOKEN}"
+            made.get("/search?q=secret&k=1")
+            made.post("/search", json={"queries": ["secret"]})
+            made.get("/documents/no\nwhere")
+            monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
+            made.get("/search?q=secret")
+    logged = [json.loads(line) for line in lines]
+    assert [(one["method"], one["path"], one["status"]) for one in logged] == [
+        ("GET", "/search", 401),
+        ("GET", "/search", 200),
+        ("POST", "/search", 200),
+        ("GET", "/documents/no\nwhere", 404),
+        ("GET", "/search", 500),
+    ]
+    assert all(set(one) == {"time", "client", "method", "path", "status", "ms"} for one in logged)
+    assert all(datetime.fromisoformat(one["time"]).tzinfo and one["ms"] >= 0 for one in logged)
+    assert "secret" not in "".join(lines) and TOKEN not in "".join(lines) and "\n" not in "".join(lines)
 
 
 def test_an_index_in_shards_answers_as_one(client: TestClient, tmp_path: Path) -> None:
@@ -349,7 +497,16 @@ def test_the_api_is_described_without_a_network(client: TestClient) -> None:
     tags = Tags(page)
     assert tags.open == []
     assert not [value for name, value in tags.attributes if name in ("src", "href") and "//" in (value or "")]
-    assert set(schema["paths"]) == {"/search", "/explain", "/encode", "/documents/{docid}", "/healthz", "/metrics"}
+    assert set(schema["paths"]) == {
+        "/search",
+        "/explain",
+        "/encode",
+        "/embed_sparse",
+        "/fields",
+        "/documents/{docid}",
+        "/healthz",
+        "/metrics",
+    }
     for path, methods in schema["paths"].items():
         for method in methods:
             assert f"{method.upper()} {path}" in tags.text

@@ -27,7 +27,7 @@ from served_set import index, searcher, service
 from milco_pyserini.cli.serve import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, validate_token
+from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, open_access_log, validate_token
 
 
 class Served:
@@ -161,6 +161,7 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
         (("--index", "nowhere"), "no index at nowhere"),
         (("--host", "0.0.0.0", "--index", "nowhere"), "--host 0.0.0.0"),
         (("--token", "short", "--index", "nowhere"), "at least 16 ASCII characters"),
+        (("--access-log", "nowhere/access.log", "--index", "nowhere"), "--access-log nowhere/access.log cannot be"),
         (("--mcp", "--host", "0.0.0.0"), "--host is for the server"),
     ],
 )
@@ -180,6 +181,22 @@ def test_a_damaged_index_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("milco serve: error: ")
     assert "weights.npy" in line
+
+
+def test_the_access_log_is_appended_to_and_may_be_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As logrotate does, which needs no signal; or it is stdout."""
+    path = tmp_path / "access.log"
+    for line in ("first", "second"):
+        with open_access_log(path) as write:
+            write(line)
+    with open_access_log(path) as write:
+        path.rename(tmp_path / "access.log.1")
+        write("third")
+    assert (tmp_path / "access.log.1").read_text() == "first\nsecond\n"
+    assert path.read_text() == "third\n"
+    with open_access_log("-") as write:
+        write("fourth %s")
+    assert capsys.readouterr().out == "fourth %s\n"
 
 
 @pytest.mark.integration

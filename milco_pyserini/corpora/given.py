@@ -75,7 +75,7 @@ def _document(item: Any, number: int) -> Document:
     if isinstance(item, str):
         return Document(str(number), "", item)
     if isinstance(item, Document):
-        fields = {"id": item.id, "title": item.title, "text": item.text}
+        fields: dict[str, Any] = {"id": item.id, "title": item.title, "text": item.text}
         _validate_types(number, fields)
         # Vectors in memory may have ids that no run can hold, and so may their documents.
         return item if isinstance(item.id, str) else replace(item, id=record_id(fields["id"]))

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -175,13 +175,12 @@ class Index:
         validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
         if is_texts:
-            given = {"ids": ids, "corpus": corpus, "plain": plain or None, "scale": scale}
-            for name, value in (given | {"shard_num": None if shard_num == 1 else shard_num}).items():
-                if value is not None:
+            refused = {"ids": ids is not None, "corpus": corpus is not None, "plain": plain, "scale": scale is not None}
+            for name, is_given in (refused | {"shard_num": shard_num > 1}).items():
+                if is_given:
                     raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
-            plan = {"prune": tuple(prune), "views": tuple(views)}
             options = {"store_documents": store_documents, "topics": topics, "threads": threads, "overwrite": overwrite}
-            return _build_from_texts(open_corpus(source), path, chosen, encoder, plan, options)
+            return _build_from_texts(open_corpus(source), path, chosen, encoder, prune, views, options)
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
@@ -451,10 +450,11 @@ def _build_from_texts(
     path: Path,
     engine: Engine,
     encoder: "str | Path | MilcoEncoder | None",
-    plan: Mapping[str, Any],
+    prune: Sequence[str],
+    views: Sequence[str],
     options: Mapping[str, Any],
 ) -> Index:
-    """Encode texts into a temporary store, and build an index of it. plan, options: of EncodePlan and Index.build()."""
+    """Encode texts into a temporary store, and build an index of it. options: further ones of Index.build()."""
     from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.plan import EncodePlan
 
@@ -465,17 +465,19 @@ def _build_from_texts(
         )
     engine.available()
     # What is wrong with the texts is known before any is encoded.
-    digest = corpus.check().digest
-    if not (is_index(path) and open_index(path).manifest.get("vectors", {}).get("corpus_hash") == digest):
-        validate_output_directory(path, options["overwrite"], _is_replaceable)
+    digest, overwrite = corpus.check().digest, options["overwrite"]
+    existing = open_index(path).manifest if is_index(path) and not overwrite else {}
+    if existing.get("vectors", {}).get("corpus_hash") != digest:
+        validate_output_directory(path, overwrite, _is_replaceable)
     if options["store_documents"]:
         open_corpus_documents({}, path, corpus)
         options = {**options, "corpus": corpus}
-    is_name = isinstance(encoder, str | Path)
-    named = {"encoder": str(encoder)} if is_name else {}
+    plan = EncodePlan(prune=tuple(prune), views=tuple(views))
+    if isinstance(encoder, str | Path):
+        plan, encoder = replace(plan, encoder=str(encoder)), None
     with scratch_directory(path) as scratch:
         store = scratch / "vectors"
-        encode_corpus(corpus, store, EncodePlan(**named, **plan), encoder=None if is_name else encoder)
+        encode_corpus(corpus, store, plan, encoder=encoder)
         return Index.build(store, path, engine, **options)
 
 

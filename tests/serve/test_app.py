@@ -217,7 +217,7 @@ def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPat
             made.headers["Authorization"] = f"Bearer {TOKEN}"
             made.get("/search?q=secret&k=1")
             made.post("/search", json={"queries": ["secret"]})
-            made.get("/documents/no\nwhere")
+            made.get("/documents/no%0Awhere")
             monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
             made.get("/search?q=secret")
     logged = [json.loads(line) for line in lines]

@@ -8,8 +8,9 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 
@@ -114,6 +115,36 @@ def parse_filters(given: Iterable[str]) -> dict[str, list[str] | dict[str, str]]
         elif known.setdefault(operator, value) != value:
             raise MilcoError(f"`filter={condition}`: {name}{operator}{known[operator]} is given, too")
     return filters
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A field whose values are balanced in rankings, and how much of the mean score is subtracted.
+
+    Texts of one language share terms, so that a query finds those of its own language first. The balanced score of a
+    document is score - strength x the mean score of all documents of its language, which is the product of the query
+    and the mean vector of the language. It does not change the order within a language.
+    """
+
+    field: str
+    strength: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what FIELD or FIELD=STRENGTH specifies. Raises MilcoError for another text.
+
+        >>> Balance.parse("lang"), Balance.parse("lang=0.5")
+        (Balance(field='lang', strength=1.0), Balance(field='lang', strength=0.5))
+        """
+        field, equals, number = text.partition("=")
+        try:
+            strength = float(number) if equals else 1.0
+        except ValueError:
+            field, strength = "", 1.0
+        if not field:
+            raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
+        validate_number("strength of balance", strength, minimum=0)
+        return cls(field, strength)
 
 
 def validate(options: Any) -> None:

@@ -17,7 +17,7 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.options import MAX_THREADS, changed_options, option, parse_filters
+from milco_pyserini.options import MAX_THREADS, Balance, changed_options, option, parse_filters
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
@@ -68,6 +68,12 @@ class SearchOptions:
         metavar="FIELD=VALUE",
         help="only documents with this value of a stored field (milco index --store); several values of a field are "
         "alternatives; or in a range, such as 'year>=2000' (>, <=, <)",
+    )
+    balance: str | None = option(
+        None,
+        metavar="FIELD[=X]",
+        help="balance languages (--balance lang): subtract the mean score of all documents of a language, times X "
+        "(default: 1), from the score of each (lucene and exact, milco index --store)",
     )
     set: tuple[str, ...] = option(
         (),
@@ -153,6 +159,8 @@ class SearchOptions:
                 yield f"{name} is for --max-passage"
         try:
             parse_filters(self.filter)
+            if self.balance is not None:
+                Balance.parse(self.balance)
         except MilcoError as error:
             yield str(error)
         if self.query is not None and not self.query.strip():
@@ -249,6 +257,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         delimiter=options.max_passage_delimiter or PASSAGE_DELIMITER,
         remove_query=options.remove_query,
         filters=parse_filters(options.filter),
+        balance=options.balance,
     )
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{index.engine.name}"
@@ -271,7 +280,7 @@ def prompt(searcher: "Searcher", options: SearchOptions) -> None:
         # It gives input() a history and editing keys.
         import readline  # noqa: F401
     # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
-    searcher.search("query", 1, filters=parse_filters(options.filter))
+    searcher.search("query", 1, filters=parse_filters(options.filter), balance=options.balance)
     log(f"Loaded {searcher.index.path}; an empty line ends")
     try:
         while text := input("query: ").strip():
@@ -290,7 +299,9 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
 
     encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
     count, passages = options.k or _ONE_QUERY_HITS, options.max_passage and (options.max_passage_delimiter or True)
-    ranking = searcher.search_queries(encoded, count, options.threads, filters, options.min_share, passages)[0]
+    ranking = searcher.search_queries(
+        encoded, count, options.threads, filters, options.min_share, passages, options.balance
+    )[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.index)
         if not name:

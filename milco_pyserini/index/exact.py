@@ -6,10 +6,11 @@ to the lower row. A search adds up the postings of the query's terms, one query 
 
 import tempfile
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
-from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
@@ -25,6 +26,8 @@ from milco_pyserini.io.manifest import DamagedError, intact
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
+
+T = TypeVar("T")
 
 _INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 
@@ -84,6 +87,7 @@ class ExactSearcher(EngineSearcher):
     """An open exact index; arrays as Exact.build() wrote them."""
 
     has_weights = True
+    has_groups = True
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class ExactSearcher(EngineSearcher):
     ) -> None:
         super().__init__(Exact.name, directory, len(ids))
         self._stored = stored
+        self._groups = lru_cache(lambda field: cast(StoredFiles, stored).groups(field))
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
@@ -112,6 +117,34 @@ class ExactSearcher(EngineSearcher):
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field."""
         return cast(StoredFiles, self._stored).count_values(field, limit)
+
+    def find_groups(
+        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters, field: str
+    ) -> list[Groups]:
+        """Return hits as find_filtered() does, the best for each value of a field."""
+        from milco_pyserini.index.exact_kernel import all_scores
+
+        values, groups = self._groups(field)
+        sizes = np.bincount(groups, minlength=len(values))
+        allowed = cast(StoredFiles, self._stored).allowed(filters)
+
+        def search(query: dict[str, float]) -> Groups:
+            with intact(self.path, _ROWS):
+                scores = all_scores(*self._postings, *self._vector(query), len(self.ids))
+            sums = np.bincount(groups, scores, len(values))
+            matching = np.flatnonzero((scores > 0) & allowed)
+            found = {}
+            for number, value in enumerate(values):
+                rows = matching[groups[matching] == number]
+                total = len(rows)
+                if total > k:
+                    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+                rows = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+                hits = Hits(self.ids.take(rows), scores[rows], total=total)
+                found[value] = GroupHits(hits, float(sums[number]), int(sizes[number]))
+            return found
+
+        return _in_threads(search, queries, threads)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
@@ -145,10 +178,7 @@ class ExactSearcher(EngineSearcher):
                 rows, scores, total = best_rows(*self._postings, columns, weights, len(self.ids), k, allowed)
             return Hits(self.ids.take(rows), scores, total=total)
 
-        if threads == 1:
-            return [search(query) for query in queries]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(search, queries))
+        return _in_threads(search, queries, threads)
 
     def matrix(self) -> "csc_array":
         """Return the index as a float32 matrix [documents, terms]."""
@@ -184,3 +214,10 @@ class ExactSearcher(EngineSearcher):
         # A sum with infinity is refused by search().
         with np.errstate(over="ignore"):
             return columns, np.asarray([weight for _, weight in known], np.float32)
+
+
+def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[str, float]], threads: int) -> list[T]:
+    if threads == 1:
+        return [search(query) for query in queries]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(search, queries))

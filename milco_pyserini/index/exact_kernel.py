@@ -11,6 +11,21 @@ _WINDOW = 1 << 15
 
 
 @njit(nogil=True)
+def all_scores(indptr: Any, rows: Any, weights: Any, query_columns: Any, query_weights: Any, documents: int) -> Any:
+    """Return the scores of all documents, float64 [documents]. Arguments and errors as for best_rows()."""
+    scores = np.zeros(documents, np.float64)
+    for term in range(len(query_columns)):
+        weight, column, last = np.float64(query_weights[term]), query_columns[term], -1
+        for posting in range(indptr[column], indptr[column + 1]):
+            row = rows[posting]
+            if row <= last or row >= documents:
+                raise IndexError("a row does not ascend, or is not that of a document")
+            scores[row] += weight * np.float64(weights[posting])
+            last = row
+    return scores
+
+
+@njit(nogil=True)
 def best_rows(
     indptr: Any, rows: Any, weights: Any, query_columns: Any, query_weights: Any, documents: int, k: int, allowed: Any
 ) -> tuple[Any, Any, int]:

@@ -14,16 +14,17 @@ among the best, but queries as long as MILCO's leave hardly any (benchmarks/skip
 read takes it longer.
 """
 
+import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from operator import add
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
-from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, EngineSearcher, Hits
+from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.options import option
 from milco_pyserini.sparse import DELIMITER
@@ -47,6 +48,8 @@ _USUAL_IMPACT = 2**14
 KEPT_FILTERS = 64
 # Ends a docid in the bytes that Java returns: no byte of UTF-8, whatever an id may contain.
 _END = b"\xff"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class LuceneSearcher(EngineSearcher):
     """
 
     has_weights = True
+    has_groups = True
 
     def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
         super().__init__(engine, directory, documents)
@@ -116,6 +120,10 @@ class LuceneSearcher(EngineSearcher):
         self._find_filtered = java_function(
             "ImpactSearcher", "searchFiltered", f"({REFERENCE}{3 * STRING}{REFERENCE})[B"
         )
+        self._find_groups = java_function(
+            "ImpactSearcher", "searchGroups", f"({REFERENCE}{2 * STRING}{2 * REFERENCE})[B"
+        )
+        groups = java_function("ImpactSearcher", "groups", f"({REFERENCE}{STRING}){REFERENCE}")
         select = java_function("ImpactSearcher", "filter", f"({REFERENCE}{STRING}){REFERENCE}")
         self._count_values = java_function("FieldValues", "count", f"({REFERENCE}{2 * STRING})[B")
         self._stored = java_function("ImpactSearcher", "stored", f"({REFERENCE}{STRING})[B")
@@ -127,6 +135,7 @@ class LuceneSearcher(EngineSearcher):
         self._close.atexit = False
         # A bit for each document.
         self._select = lru_cache(KEPT_FILTERS)(lambda filters: select(index, filters))
+        self._groups = lru_cache(lambda field: groups(index, field))
         # pyjnius defines the classes of what Java returns at their first use, which is not safe in two threads at once.
         self._search({"a": 1 / scale}, 1, 1)
 
@@ -143,28 +152,25 @@ class LuceneSearcher(EngineSearcher):
 
     def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
         """Return hits with float32 scores of documents that have one of the values in each field."""
+        # Threads that queries do not need share the documents of one.
+        per_query = max(1, threads // max(1, len(queries)))
+        search = partial(self._search, k=k, threads=per_query, matching=self._matching(filters))
+        return _in_threads(search, queries, threads)
+
+    def find_groups(
+        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters, field: str
+    ) -> list[Groups]:
+        """Return hits as find_filtered() does, the best for each value of a field."""
+        search = partial(self._search_groups, k=k, matching=self._matching(filters), groups=self._groups(field))
+        return _in_threads(search, queries, threads)
+
+    def _matching(self, filters: Filters) -> Any:
+        """Return the documents that pass the filters, in Java; None for all."""
         text = "".join(
             f"{_counted_string(field)}{len(values)} {''.join(map(_counted_string, values))}"
             for field, values in filters.items()
         )
-        matching = self._select(text) if text else None
-        # Threads that queries do not need share the documents of one.
-        threads, per_query = min(threads, len(queries)), max(1, threads // max(1, len(queries)))
-        if threads <= 1:
-            return [self._search(query, k, per_query, matching) for query in queries]
-
-        def search(share: Sequence[dict[str, float]]) -> list[Hits]:
-            import jnius
-
-            try:
-                return [self._search(query, k, per_query, matching) for query in share]
-            finally:
-                jnius.detach()
-
-        # Long and short queries often come in runs, so they are dealt out in turn.
-        with ThreadPoolExecutor(threads) as pool:
-            shares = list(pool.map(search, [queries[first::threads] for first in range(threads)]))
-        return [shares[number % threads][number // threads] for number in range(len(queries))]
+        return self._select(text) if text else None
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each of the first values of a field."""
@@ -199,16 +205,56 @@ class LuceneSearcher(EngineSearcher):
         impacts = quantize_vector(query, self.scale)
         if not impacts:
             return Hits([], np.empty(0, np.float32), total=0)
-        text = "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
+        text = _query_text(impacts)
         if matching is None:
             content = self._find(self._index, text, str(k), str(threads)).tostring()
         else:
             content = self._find_filtered(self._index, text, str(k), str(threads), matching).tostring()
-        # The number of hits, that of all documents that match, and scores, four bytes each, then docids.
-        count = int.from_bytes(content[:4])
-        scores = np.frombuffer(content, ">f4", count, 8).astype(np.float32)
-        docids = [docid.decode() for docid in content[8 + 4 * count :].split(_END)[:-1]]
-        return Hits(docids, scores, total=int.from_bytes(content[4:8]))
+        return _read_hits(content)
+
+    def _search_groups(self, query: dict[str, float], k: int, matching: Any, groups: Any) -> Groups:
+        text = _query_text(quantize_vector(query, self.scale))
+        content = self._find_groups(self._index, text, str(k), matching, groups).tostring()
+        found, start = {}, 0
+        while start < len(content):
+            size, total, length = struct.unpack_from(">idi", content, start)
+            start += struct.calcsize(">idi")
+            value, start = content[start : start + length].decode(), start + length
+            end = start + 4 + int.from_bytes(content[start : start + 4])
+            found[value], start = GroupHits(_read_hits(content[start + 4 : end]), total, size), end
+        return found
+
+
+def _query_text(impacts: dict[str, int]) -> str:
+    return "".join([f"{term}{DELIMITER}{impact} " for term, impact in impacts.items()])
+
+
+def _read_hits(content: bytes) -> Hits:
+    # The number of hits, that of all documents that match, and scores, four bytes each, then docids.
+    count = int.from_bytes(content[:4])
+    scores = np.frombuffer(content, ">f4", count, 8).astype(np.float32)
+    docids = [docid.decode() for docid in content[8 + 4 * count :].split(_END)[:-1]]
+    return Hits(docids, scores, total=int.from_bytes(content[4:8]))
+
+
+def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[str, float]], threads: int) -> list[T]:
+    """Return what a search in Java returns for each query."""
+    threads = min(threads, len(queries))
+    if threads <= 1:
+        return [search(query) for query in queries]
+
+    def search_share(share: Sequence[dict[str, float]]) -> list[T]:
+        import jnius
+
+        try:
+            return [search(query) for query in share]
+        finally:
+            jnius.detach()
+
+    # Long and short queries often come in runs, so they are dealt out in turn.
+    with ThreadPoolExecutor(threads) as pool:
+        shares = list(pool.map(search_share, [queries[first::threads] for first in range(threads)]))
+    return [shares[number % threads][number // threads] for number in range(len(queries))]
 
 
 class _DocumentChunks:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from milco_pyserini.index.documents import (
 )
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
-from milco_pyserini.options import validate_number
+from milco_pyserini.options import Balance, validate_number
 
 if TYPE_CHECKING:
     import pandas
@@ -106,7 +106,7 @@ class Hits(Sequence[Hit]):
 
     Args:
         docids: k' strings, k' <= k.
-        scores: float [k'], never increasing; > 0, unless queries are dense vectors.
+        scores: float [k'], never increasing; > 0, unless queries are dense vectors or languages are balanced.
         lookup: where the documents are read when they are first asked for; None without documents.
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
@@ -150,6 +150,41 @@ class Hits(Sequence[Hit]):
         return hits_html(self)
 
 
+def merge_hits(rankings: Sequence[Hits], k: int) -> Hits:
+    """Return the k best of the hits of several rankings, of different documents."""
+    docids = [docid for hits in rankings for docid in hits.docids]
+    scores = np.concatenate([hits.scores for hits in rankings])
+    kept: Sequence[int] = range(len(docids))
+    if len(docids) > k:
+        # All that tie with the last one: docids decide.
+        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]).tolist()
+    best = sorted(zip((-scores[kept]).tolist(), [docids[place] for place in kept], kept, strict=True))[:k]
+    totals = [hits.total for hits in rankings if hits.total is not None]
+    total = sum(totals) if len(totals) == len(rankings) else None
+    return Hits([docid for _, docid, _ in best], scores[[place for _, _, place in best]], total=total)
+
+
+class GroupHits(NamedTuple):
+    """The ranking of a query among the documents that have one value of a field.
+
+    sum, size: the sum of the scores of all documents of the group, also of those that do not pass the filters, and
+    their number.
+    """
+
+    hits: Hits
+    sum: float
+    size: int
+
+    @property
+    def mean(self) -> float:
+        """The mean score of all documents of the group."""
+        return self.sum / self.size if self.size else 0.0
+
+
+Groups = Mapping[str, GroupHits]
+"""Value of a field -> the ranking of its documents; "" for those that have none."""
+
+
 @dataclass(frozen=True)
 class GroundTruth:
     """Queries of an engine, the best documents of each by exact search, and a description of the queries."""
@@ -184,6 +219,9 @@ class EngineSearcher:
     has_weights = False
     """Whether weights() reads the index."""
 
+    has_groups = False
+    """Whether find_groups() is implemented."""
+
     is_closed = False
 
     def __init__(self, engine: str, path: Path, documents: int) -> None:
@@ -217,7 +255,12 @@ class EngineSearcher:
             raise MilcoError(f"{self.path} is closed: open it again")
 
     def search(
-        self, queries: Sequence[Any], k: int, threads: int = 1, filters: Mapping[str, Any] | None = None
+        self,
+        queries: Sequence[Any],
+        k: int,
+        threads: int = 1,
+        filters: Mapping[str, Any] | None = None,
+        balance: Balance | None = None,
     ) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.
 
@@ -227,19 +270,26 @@ class EngineSearcher:
         Args:
             filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field; or
                 in a range of them, {"year": {">=": 2000, "<": 2010}}.
+            balance: rank documents by their balanced scores.
 
         Raises:
             MilcoError: the index is closed or stores no such field, a range is not possible, a score is beyond the
-                range of float32, or the engine's library fails.
+                range of float32, the engine cannot balance, or its library fails.
         """
         self.require_open()
+        if balance is not None:
+            self.validate_balance(balance)
         wanted = self._resolve(filters) if filters else {}
         if not all(wanted.values()):
             # No document has a value in the range.
             return [Hits([], np.empty(0, np.float32), total=0) for _ in range(len(queries))]
         with engine_errors(self.engine, "search", self.path):
             k = min(k, self.num_documents)
-            rankings = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
+            if balance is not None:
+                found = self.find_groups(queries, k, threads, wanted, balance.field)
+                rankings = [_balanced(groups, k, balance.strength) for groups in found]
+            else:
+                rankings = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
         for hits in rankings:
             # The first score is the largest. Negated, so that NaN is an error, too.
             if len(hits) and not abs(hits.scores[0]) <= _LARGEST_SCORE:
@@ -284,6 +334,30 @@ class EngineSearcher:
             for name, given in wanted.items()
         }
 
+    def find_groups(
+        self, queries: Sequence[Any], k: int, threads: int, filters: Filters, field: str
+    ) -> Sequence[Groups]:
+        """Return the k best documents for each value of a field, for search() with a balance."""
+        raise NotImplementedError
+
+    def validate_balance(self, balance: Balance) -> None:
+        """Raise MilcoError if the index cannot be searched with a balance."""
+        what = f"`balance={balance.field}`"
+        if not self.has_groups:
+            raise MilcoError(
+                f"{what}: engine {self.engine} cannot balance scores, lucene and exact can: build with one"
+            )
+        if self.fields is None:
+            raise MilcoError(
+                f"{what}: {self.path} stores no fields to balance by", "Build it again with milco index --store"
+            )
+        if balance.field not in self.fields:
+            if not self.fields:
+                raise MilcoError(f"{what}: the documents of {self.path} have no fields")
+            raise unknown_name(f"field of {self.path}", balance.field, self.fields)
+        if (kind := self.fields[balance.field]) in ("strings", "mixed"):
+            raise MilcoError(f"{what}: its values are {kind}: only a field with one value per document can be balanced")
+
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return those documents that the index stores, by docid; of a passage, the complete document."""
         self.require_open()
@@ -310,6 +384,16 @@ class EngineSearcher:
         their products. For engines whose postings can be read; the others cannot be explained by themselves.
         """
         raise NotImplementedError
+
+
+def _balanced(groups: Groups, k: int, strength: float) -> Hits:
+    return merge_hits(
+        [
+            replace(group.hits, scores=group.hits.scores.astype(np.float64) - strength * group.mean)
+            for group in groups.values()
+        ],
+        k,
+    )
 
 
 class QueryEncoder(Protocol):

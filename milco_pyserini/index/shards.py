@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import Filters
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
 from milco_pyserini.io.manifest import MANIFEST
 
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
@@ -110,6 +108,7 @@ class ShardedSearcher(EngineSearcher):
         self.shards = shards
         self.fields = shards[0].fields
         self.has_weights = shards[0].has_weights
+        self.has_groups = shards[0].has_groups
 
     def release(self) -> None:
         """Close every shard."""
@@ -123,7 +122,14 @@ class ShardedSearcher(EngineSearcher):
     def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
         """Return the best of the hits of all shards that pass the filters."""
         rankings = [shard.search(queries, k, threads, filters) for shard in self.shards]
-        return [_merge(hits, k) for hits in zip(*rankings, strict=True)]
+        return [merge_hits(hits, k) for hits in zip(*rankings, strict=True)]
+
+    def find_groups(self, queries: Sequence[Any], k: int, threads: int, filters: Filters, field: str) -> list[Groups]:
+        """Return the best of the hits of all shards for each value; a group consists of the documents of all shards."""
+        found = [
+            shard.find_groups(queries, min(k, shard.num_documents), threads, filters, field) for shard in self.shards
+        ]
+        return [_joined(shards, k) for shards in zip(*found, strict=True)]
 
     def count_values(self, field: str, limit: int) -> Mapping[str, int] | None:
         """Return the sums of the counts of all shards."""
@@ -140,14 +146,10 @@ class ShardedSearcher(EngineSearcher):
         return next((numbers for numbers in weights if numbers is not None), None)
 
 
-def _merge(rankings: Sequence[Hits], k: int) -> Hits:
-    docids = [docid for hits in rankings for docid in hits.docids]
-    scores = np.concatenate([hits.scores for hits in rankings])
-    kept: Sequence[int] = range(len(docids))
-    if len(docids) > k:
-        # All that tie with the last one: docids decide.
-        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]).tolist()
-    best = sorted(zip((-scores[kept]).tolist(), [docids[place] for place in kept], kept, strict=True))[:k]
-    totals = [hits.total for hits in rankings if hits.total is not None]
-    total = sum(totals) if len(totals) == len(rankings) else None
-    return Hits([docid for _, docid, _ in best], scores[[place for _, _, place in best]], total=total)
+def _joined(shards: Sequence[Groups], k: int) -> Groups:
+    joined = {}
+    for value in dict.fromkeys(value for groups in shards for value in groups):
+        parts = [groups[value] for groups in shards if value in groups]
+        hits = merge_hits([part.hits for part in parts], k)
+        joined[value] = GroupHits(hits, sum(part.sum for part in parts), sum(part.size for part in parts))
+    return joined

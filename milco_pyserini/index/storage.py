@@ -170,3 +170,18 @@ class StoredFiles:
         counts = np.diff(self._indptr[start : stop + 1]).tolist()
         keys = self._values.take(np.arange(start, stop))
         return {key[len(field) + 1 :]: count for key, count in zip(keys, counts, strict=True)}
+
+    def groups(self, field: str) -> tuple[list[str], NDArray[np.int32]]:
+        """Return the values of a field and, for each row, the number of its value: int32 [documents].
+
+        The first value is "", that of documents that have none.
+        """
+        values, groups = [""], np.zeros(self._documents, np.int32)
+        place = bisect_left(self._values, f"{field}\n")
+        while place < len(self._values) and (key := self._values[place]).startswith(f"{field}\n"):
+            if value := key[len(field) + 1 :]:
+                with intact(self._directory, _VALUE_ROWS):
+                    groups[self._rows[self._indptr[place] : self._indptr[place + 1]]] = len(values)
+                values.append(value)
+            place += 1
+        return values, groups

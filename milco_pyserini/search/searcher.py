@@ -17,7 +17,7 @@ from milco_pyserini.index.directory import Index, open_index, validate_sparse
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
-from milco_pyserini.options import validate_number
+from milco_pyserini.options import Balance, validate_number
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
 
@@ -154,6 +154,7 @@ class Searcher:
         views: Sequence[str] = (),
         min_share: float | None = None,
         max_passage: bool | str = False,
+        balance: str | None = None,
     ) -> Hits:
         """Return the k best documents for a text.
 
@@ -169,15 +170,17 @@ class Searcher:
             min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1.
             max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); in place of
                 True, the delimiter of document and number in the ids of a corpus that was split before it was encoded.
+            balance: balance the values of a stored field, such as "lang": the mean score of all documents of a language
+                is subtracted from the score of each; "lang=0.5" subtracts half of it (lucene, exact).
 
         Raises:
-            MilcoError: if k is below 1, the index stores no such field, lacks a view, has no shares or holds no
-                passages, or as query_encoder.
+            MilcoError: if k is below 1, the index stores no such field, lacks a view, has no shares, holds no passages
+                or cannot balance, or as query_encoder.
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
         queries = self.encode_queries([text], alpha, views)
-        return self.search_queries(queries, k, threads, filters, min_share, max_passage)[0]
+        return self.search_queries(queries, k, threads, filters, min_share, max_passage, balance)[0]
 
     def search_batch(
         self,
@@ -190,16 +193,17 @@ class Searcher:
         views: Sequence[str] = (),
         min_share: float | None = None,
         max_passage: bool | str = False,
+        balance: str | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order.
 
         Args:
             threads: threads that search.
-            filters, alpha, views, min_share, max_passage: as for search().
+            filters, alpha, views, min_share, max_passage, balance: as for search().
         """
         _validate_texts(texts)
         queries = self.encode_queries(texts, alpha, views) if len(texts) else []
-        return self.search_queries(queries, k, threads, filters, min_share, max_passage)
+        return self.search_queries(queries, k, threads, filters, min_share, max_passage, balance)
 
     def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
         """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
@@ -216,12 +220,13 @@ class Searcher:
         filters: Mapping[str, Any] | None = None,
         min_share: float | None = None,
         max_passage: bool | str = False,
+        balance: str | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many encoded queries.
 
         Args:
             queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
-            threads, filters, min_share, max_passage: as for search_batch().
+            threads, filters, min_share, max_passage, balance: as for search_batch().
         """
         if isinstance(queries, SparseBatch):
             queries = queries.to_dicts()
@@ -231,6 +236,7 @@ class Searcher:
         _validate_count("threads", threads)
         if not len(queries):
             return []
+        balanced = None if balance is None else Balance.parse(balance)
         weights = self._weights
         if min_share is not None:
             validate_number("min_share", min_share, 0, 1)
@@ -242,12 +248,11 @@ class Searcher:
             delimiter = PASSAGE_DELIMITER if max_passage is True else max_passage
             if max_passage is True:
                 validate_passages(self.index)
-            options = (delimiter, threads, filters, self._lookup)
+            options = (delimiter, threads, filters, self._lookup, balanced)
             found = search_documents(self.engine_searcher, queries, k, _FACTOR * k, *options)
         else:
-            found = [
-                replace(hits, lookup=self._lookup) for hits in self.engine_searcher.search(queries, k, threads, filters)
-            ]
+            rankings = self.engine_searcher.search(queries, k, threads, filters, balanced)
+            found = [replace(hits, lookup=self._lookup) for hits in rankings]
         if weights is not None:
             found = [
                 replace(hits, share_of=partial(weights.matched_share, query, hits.passages))
@@ -271,6 +276,7 @@ class Searcher:
         delimiter: str = PASSAGE_DELIMITER,
         remove_query: bool = False,
         filters: Mapping[str, Any] | None = None,
+        balance: str | None = None,
     ) -> Iterator[tuple[str, Any, Hits]]:
         """Yield id, query and hits of every topic, in order.
 
@@ -280,10 +286,11 @@ class Searcher:
             passages: the index holds passages: rank documents by their best one; the least number of passages to fetch.
             delimiter: between the document and the number in the id of a passage.
             remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
-            filters: as for search().
+            filters, balance: as for search().
         """
         for name, count in (("k", k), ("threads", threads), ("batch_size", batch_size)):
             _validate_count(name, count)
+        balanced = None if balance is None else Balance.parse(balance)
         # The document that is left out may be among the best.
         fetched = k + remove_query
         for start in range(0, len(topics.ids), batch_size):
@@ -293,12 +300,11 @@ class Searcher:
             else:
                 queries = self.encode_queries((topics.texts or [])[span])
             if passages is None:
-                found = self.engine_searcher.search(queries, fetched, threads, filters)
+                found = self.engine_searcher.search(queries, fetched, threads, filters, balanced)
                 results = [replace(hits, lookup=self._lookup) for hits in found]
             else:
-                results = search_documents(
-                    self.engine_searcher, queries, fetched, passages, delimiter, threads, filters, self._lookup
-                )
+                options = (delimiter, threads, filters, self._lookup, balanced)
+                results = search_documents(self.engine_searcher, queries, fetched, passages, *options)
             for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
                 if remove_query:
                     kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
@@ -364,6 +370,7 @@ def search_documents(
     threads: int = 1,
     filters: Mapping[str, Any] | None = None,
     lookup: DocumentLookup | None = None,
+    balance: Balance | None = None,
 ) -> list[Hits]:
     """Return the best documents for each query; a document's score is that of its best passage.
 
@@ -374,12 +381,13 @@ def search_documents(
         documents: number of documents per query.
         passages: number of passages to fetch first.
         lookup: finds the documents of passages.
+        balance: of the passages' scores.
     """
     found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(queries)
     pending = list(range(len(queries)))
     fetch = max(passages, documents)
     while pending:
-        results = searcher.search([queries[number] for number in pending], fetch, threads, filters)
+        results = searcher.search([queries[number] for number in pending], fetch, threads, filters, balance)
         incomplete = []
         for number, hits in zip(pending, results, strict=True):
             found[number] = best_passages(replace(hits, lookup=lookup), documents, delimiter)

@@ -206,7 +206,9 @@ def create_app(
 
     def search_request(text: str, given: SearchOptions) -> SearchRequest:
         filters, views = parse_filters(given.filter), tuple(given.views)
-        return SearchRequest(text, given.k, given.offset, given.alpha, views, filters, (), given.max_passage)
+        return SearchRequest(
+            text, given.k, given.offset, given.alpha, views, filters, (), given.max_passage, given.balance
+        )
 
     @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:

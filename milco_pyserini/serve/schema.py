@@ -54,6 +54,11 @@ class SearchOptions(_Weights):
         json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
     )
     max_passage: bool = Field(False, description="documents by their best passage, if the index holds passages")
+    balance: str | None = Field(
+        None,
+        description="FIELD or FIELD=STRENGTH, such as lang: subtract the mean score of all documents of a language "
+        "from the score of each",
+    )
 
 
 class SearchParameters(SearchOptions, _Query):

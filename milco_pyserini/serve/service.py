@@ -28,7 +28,7 @@ from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_n
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text, validate_filters
-from milco_pyserini.options import validate_number
+from milco_pyserini.options import Balance, validate_number
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class SearchRequest:
         filters: As of Searcher.search(): {"lang": ["de", "fr"], "year": {">=": 2000}}.
         facets: Fields whose values are counted among the best hits.
         max_passage: Documents by their best passage, from an index that holds passages.
+        balance: "lang" or "lang=0.5": balance the values of the field; None for plain scores.
 
     Raises:
         MilcoError: the query is empty or too long, or a value is out of its range.
@@ -84,6 +85,7 @@ class SearchRequest:
     filters: Mapping[str, Any] = field(default_factory=dict)
     facets: tuple[str, ...] = ()
     max_passage: bool = False
+    balance: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", " ".join(self.text.split()))
@@ -393,6 +395,8 @@ class SearchService:
             options.with_alpha(request.alpha)
         if request.filters:
             validate_filters(request.filters, searcher.engine_searcher.fields, searcher.index.path)
+        if request.balance is not None:
+            searcher.engine_searcher.validate_balance(Balance.parse(request.balance))
 
     async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
@@ -435,7 +439,9 @@ class SearchService:
 def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if request.facets else last
-    hits = opened.searcher.search_queries([query], depth, filters=request.filters, max_passage=request.max_passage)[0]
+    hits = opened.searcher.search_queries(
+        [query], depth, filters=request.filters, max_passage=request.max_passage, balance=request.balance
+    )[0]
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
     texts = [text for document in documents if document for text in (document.title, document.text)]

@@ -638,6 +638,17 @@ def test_filters_are_exact_and_count(client: TestClient) -> None:
         assert (answer.status_code, message in answer.json()["error"]) == (400, True)
 
 
+def test_languages_are_balanced_on_request(client: TestClient) -> None:
+    """As the searcher balances them; a field that cannot be balanced is one error."""
+    found = client.get("/search?q=river&k=5&balance=lang").json()
+    expected = searcher().search("river", 5, balance="lang")
+    assert [(hit["docid"], hit["score"]) for hit in found["hits"]] == [(hit.docid, hit.score) for hit in expected]
+    assert found["hits"][0]["score"] < client.get("/search?q=river&k=1").json()["hits"][0]["score"]
+    for wrong, message in (("language", "did you mean 'lang'?"), ("lang=x", "expected FIELD or FIELD=STRENGTH")):
+        answer = client.get("/search", params={"q": "river", "balance": wrong})
+        assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+
+
 def test_the_page_filters_by_language(client: TestClient) -> None:
     """By the languages of the best hits; pages keep the filter."""
     tags = Tags(client.get("/?q=river").text)

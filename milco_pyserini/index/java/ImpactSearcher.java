@@ -9,7 +9,9 @@ import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicMarkableReference;
 import java.util.stream.IntStream;
@@ -129,6 +131,70 @@ public final class ImpactSearcher {
     return new AtomicMarkableReference<>(all, false);
   }
 
+  /** Returns the documents by their value of a field; those that have none, or an empty one, are a group, too. */
+  public static AtomicMarkableReference<Groups> groups(AtomicMarkableReference<DirectoryReader> index, String field)
+      throws IOException {
+    DirectoryReader reader = index.getReference();
+    Map<BytesRef, Integer> numbers = new LinkedHashMap<>(Map.of(new BytesRef(), 0));
+    int[] of = new int[reader.maxDoc()];
+    for (LeafReaderContext leaf : reader.leaves()) {
+      Terms terms = leaf.reader().terms(field);
+      TermsEnum values = terms == null ? TermsEnum.EMPTY : terms.iterator();
+      for (BytesRef value = values.next(); value != null; value = values.next()) {
+        int number = numbers.computeIfAbsent(BytesRef.deepCopyOf(value), added -> numbers.size());
+        PostingsEnum found = values.postings(null, PostingsEnum.NONE);
+        while (found.nextDoc() != DocIdSetIterator.NO_MORE_DOCS) {
+          of[leaf.docBase + found.docID()] = number;
+        }
+      }
+    }
+    int[] sizes = new int[numbers.size()];
+    for (LeafReaderContext leaf : reader.leaves()) {
+      Bits live = leaf.reader().getLiveDocs();
+      for (int document = 0; document < leaf.reader().maxDoc(); document++) {
+        sizes[of[leaf.docBase + document]] += live == null || live.get(document) ? 1 : 0;
+      }
+    }
+    return new AtomicMarkableReference<>(new Groups(List.copyOf(numbers.keySet()), of, sizes), false);
+  }
+
+  /**
+   * Returns the k best documents of each group.
+   *
+   * @param filter what filter() returned, or null
+   * @param groups what groups() returned
+   * @return for each group its size, in four bytes; the sum of the scores of all of its documents, also of those that do
+   *     not pass the filter, as a double; its value in UTF-8 and the documents as search() returns them, both after the
+   *     number of their bytes, in four bytes
+   */
+  public static byte[] searchGroups(
+      AtomicMarkableReference<DirectoryReader> index,
+      String terms,
+      String k,
+      AtomicMarkableReference<FixedBitSet> filter,
+      AtomicMarkableReference<Groups> groups)
+      throws IOException {
+    DirectoryReader reader = index.getReference();
+    Groups all = groups.getReference();
+    FixedBitSet passing = filter == null ? null : filter.getReference();
+    GroupedBest best =
+        (GroupedBest)
+            bestOf(reader, query(terms), Integer.parseInt(k), passing, all, 0, reader.maxDoc(), true);
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    DataOutputStream output = new DataOutputStream(bytes);
+    for (int group = 0; group < all.sizes.length; group++) {
+      BytesRef value = all.values.get(group);
+      byte[] hits = best(reader, best.groups[group]);
+      output.writeInt(all.sizes[group]);
+      output.writeDouble(best.sums[group]);
+      output.writeInt(value.length);
+      output.write(value.bytes, value.offset, value.length);
+      output.writeInt(hits.length);
+      output.write(hits);
+    }
+    return bytes.toByteArray();
+  }
+
   /**
    * Returns stored documents.
    *
@@ -205,7 +271,7 @@ public final class ImpactSearcher {
     int parts = Math.max(1, Math.min(threads, documents / LEAST_SHARE));
     Best best;
     if (parts == 1) {
-      best = bestOf(reader, query, k, filter, 0, documents, true);
+      best = bestOf(reader, query, k, filter, null, 0, documents, true);
     } else {
       try {
         best =
@@ -216,7 +282,7 @@ public final class ImpactSearcher {
                       int start = (int) ((long) documents * part / parts);
                       int end = (int) ((long) documents * (part + 1) / parts);
                       try {
-                        return bestOf(reader, query, k, filter, start, end, true);
+                        return bestOf(reader, query, k, filter, null, start, end, true);
                       } catch (IOException error) {
                         throw new UncheckedIOException(error);
                       }
@@ -227,6 +293,11 @@ public final class ImpactSearcher {
         throw error.getCause();
       }
     }
+    return best(reader, best);
+  }
+
+  /** Returns the k best as search() does. */
+  private static byte[] best(DirectoryReader reader, Best best) throws IOException {
     List<Hit> hits = hits(reader, best.kept());
     hits.sort(null);
     return written(hits.subList(0, Math.min(best.k, hits.size())), best.total);
@@ -235,12 +306,20 @@ public final class ImpactSearcher {
   /**
    * Returns the k best of the documents from first to end.
    *
+   * @param groups for the k best of each group, a GroupedBest; or null
    * @param exact add in int, which takes less time; in float and double, as Lucene does, if that turns out too small
    */
   private static Best bestOf(
-      DirectoryReader reader, List<QueryTerm> query, int k, FixedBitSet filter, int first, int end, boolean exact)
+      DirectoryReader reader,
+      List<QueryTerm> query,
+      int k,
+      FixedBitSet filter,
+      Groups groups,
+      int first,
+      int end,
+      boolean exact)
       throws IOException {
-    Best best = new Best(k, exact);
+    Best best = groups == null ? new Best(k, exact) : new GroupedBest(k, exact, groups);
     int[] keys = new int[Math.min(WINDOW, end - first)];
     double[] sums = new double[exact ? 0 : keys.length];
     for (LeafReaderContext leaf : reader.leaves()) {
@@ -256,7 +335,7 @@ public final class ImpactSearcher {
         int window = Math.min(keys.length, leafEnd - start);
         if (exact) {
           if (Term.addAll(found, keys, start, start + window) > EXACT) {
-            return bestOf(reader, query, k, filter, first, end, false);
+            return bestOf(reader, query, k, filter, groups, first, end, false);
           }
         } else {
           for (Term term : found) {
@@ -270,6 +349,7 @@ public final class ImpactSearcher {
         if (live != null) {
           dropOthers(keys, live, start, window);
         }
+        best.sum(keys, leaf.docBase + start, window);
         if (filter != null) {
           dropOthers(keys, filter, leaf.docBase + start, window);
         }
@@ -387,7 +467,7 @@ public final class ImpactSearcher {
   }
 
   /** The k best scores so far and all ties of the last; score bits in the high, document in the low half. */
-  private static final class Best {
+  private static class Best {
     final int k;
 
     /** Whether the keys of a window are its scores, or the bits of its float scores, whose order is the same. */
@@ -406,6 +486,9 @@ public final class ImpactSearcher {
       kept = new long[2 * k + SPARE];
     }
 
+    /** Adds up scores, before documents that do not pass the filter are dropped: for GroupedBest. */
+    void sum(int[] keys, int base, int window) {}
+
     /** Takes the keys of a window and resets them to zero. */
     void take(int[] keys, int base, int window) {
       for (int start = 0; start < window; start += GROUP) {
@@ -420,12 +503,24 @@ public final class ImpactSearcher {
         total += matching;
         for (int place = start; place < end && largest >= least; place++) {
           if (keys[place] >= least) {
-            int bits = exact ? Float.floatToIntBits(keys[place]) : keys[place];
-            keep((long) bits << 32 | base + place);
+            keep(keys[place], base + place);
           }
         }
       }
       Arrays.fill(keys, 0, window, 0);
+    }
+
+    /** Takes the key of one document. */
+    void take(int key, int document) {
+      total++;
+      if (key >= least) {
+        keep(key, document);
+      }
+    }
+
+    private void keep(int key, int document) {
+      int bits = exact ? Float.floatToIntBits(key) : key;
+      keep((long) bits << 32 | document);
     }
 
     /** Adds what was kept of later documents. */
@@ -492,6 +587,41 @@ public final class ImpactSearcher {
         }
       }.select(0, size, size - k);
       return some[size - k];
+    }
+  }
+
+  /** Documents by the value of a field: all values, the number of each document's, and the size of each group. */
+  private record Groups(List<BytesRef> values, int[] of, int[] sizes) {}
+
+  /** The k best scores of each group of documents, and the sum of all of its scores. */
+  private static final class GroupedBest extends Best {
+    final Best[] groups;
+    final double[] sums;
+    private final int[] of;
+
+    GroupedBest(int k, boolean exact, Groups all) {
+      super(0, exact);
+      groups = new Best[all.sizes.length];
+      Arrays.setAll(groups, group -> new Best(Math.min(k, all.sizes[group]), exact));
+      sums = new double[all.sizes.length];
+      of = all.of;
+    }
+
+    @Override
+    void sum(int[] keys, int base, int window) {
+      for (int place = 0; place < window; place++) {
+        sums[of[base + place]] += exact ? keys[place] : Float.intBitsToFloat(keys[place]);
+      }
+    }
+
+    @Override
+    void take(int[] keys, int base, int window) {
+      for (int place = 0; place < window; place++) {
+        if (keys[place] != 0) {
+          groups[of[base + place]].take(keys[place], base + place);
+        }
+      }
+      Arrays.fill(keys, 0, window, 0);
     }
   }
 

@@ -1,0 +1,108 @@
+"""What engines that balance languages promise: the mean score of a language is subtracted, exactly."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from built import DOCUMENTS, FILTERS, INDEXES, SHARDS, STORED_INDEXES, Built, queries_for, stored_documents
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import open_index
+from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
+from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.options import Balance
+
+KINDS = [kind for kind in STORED_INDEXES if kind.values[0] != "qdrant-stored"]
+KINDS += [pytest.param(f"{kind.values[0]}{SHARDS}", marks=kind.marks) for kind in KINDS]
+# Scores beyond 2**24, too, which Lucene adds up as floats.
+QUERIES = [
+    {term: factor * weight for term, weight in query.items()}
+    for factor in (1, 1000)
+    for query in queries_for("lucene", 4)
+]
+
+
+def balanced(searcher: EngineSearcher, query: Any, balance: Balance, docids: set[str]) -> Hits:
+    """The definition: scores less the mean of all documents of the group, of those that match.
+
+    docids: those that the index holds.
+    """
+    groups = {}
+    for document in stored_documents():
+        text = filter_text(document.fields.get(balance.field, ""))
+        groups[document.id] = text if len(text.encode()) <= MAX_VALUE_BYTES else ""
+    hits = searcher.search([query], DOCUMENTS)[0]
+    scores = dict.fromkeys(docids, 0.0) | dict(zip(hits.docids, hits.scores.tolist(), strict=True))
+    means = {
+        group: np.mean([score for docid, score in scores.items() if groups[docid] == group])
+        for group in {groups[docid] for docid in docids}
+    }
+    scored = {docid: scores[docid] - balance.strength * means[groups[docid]] for docid in hits.docids}
+    ranked = sorted(scored, key=lambda docid: (-scored[docid], docid))
+    return Hits(ranked, np.asarray([scored[docid] for docid in ranked]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balance", [Balance("lang"), Balance("lang", 0.5), Balance("year", 2.0), Balance("open", 0)])
+def test_a_balanced_ranking_is_that_of_scores_without_the_mean_of_their_language(
+    built: Built, kind: str, balance: Balance
+) -> None:
+    """For every k, with filters and several threads; means are those of all documents, hits those that match."""
+    with open_index(built.path(kind)).searcher() as searcher:
+        documents = searcher.documents([document.id for document in stored_documents()])
+        every = [balanced(searcher, query, balance, set(documents)) for query in QUERIES]
+        for filters in (None, FILTERS[1]):
+            passing = {docid for hits in searcher.search(QUERIES, DOCUMENTS, 1, filters) for docid in hits.docids}
+            for k, threads in ((1, 2), (7, 1), (10 * DOCUMENTS, 1)):
+                for hits, ranking in zip(searcher.search(QUERIES, k, threads, filters, balance), every, strict=True):
+                    kept = [place for place, docid in enumerate(ranking.docids) if docid in passing]
+                    assert hits.docids == [ranking.docids[place] for place in kept[:k]]
+                    np.testing.assert_allclose(hits.scores, ranking.scores[kept[:k]], rtol=1e-9, atol=1e-6)
+                    assert hits.total == len(kept)
+        assert [len(hits) for hits in searcher.search([{}, {"never": 1.0}], 5, balance=balance)] == [0, 0]
+
+
+def test_updated_languages_are_balanced_without_deleted_documents(built: Built, tmp_path: Path) -> None:
+    """The mean scores are those of the documents that the index holds."""
+    path, balance = shutil.copytree(built.path("lucene-stored"), tmp_path / "index"), Balance("lang")
+    deleted = [hits.docids[0] for hits in open_index(path).searcher().search(QUERIES[:2], 1)]
+    index = open_index(path).update(delete=deleted)
+    with index.searcher() as searcher:
+        docids = set(searcher.documents([document.id for document in stored_documents()]))
+        assert not docids & set(deleted)
+        for query, hits in zip(QUERIES, searcher.search(QUERIES, DOCUMENTS, balance=balance), strict=True):
+            expected = balanced(searcher, query, balance, docids)
+            assert hits.docids == expected.docids
+            np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in INDEXES if kind.values[0] not in ("lucene", "exact")])
+def test_other_engines_refuse_to_balance(built: Built, kind: str) -> None:
+    """The error names those that can."""
+    with (
+        open_index(built.path(kind)).searcher() as searcher,
+        pytest.raises(MilcoError, match=rf"`balance=lang`: engine {kind} cannot balance scores, lucene and exact can"),
+    ):
+        searcher.search(queries_for(kind), 5, balance=Balance("lang"))
+
+
+@pytest.mark.parametrize("engine", ["exact", "lucene"])
+def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str) -> None:
+    """No stored documents, an unknown field, several values per document."""
+    for kind, field, message in (
+        (engine, "lang", r"stores no fields to balance by.*milco index --store"),
+        (f"{engine}-stored", "lng", "unknown field .* 'lng': did you mean 'lang'"),
+        (f"{engine}-stored", "tags", "`balance=tags`: its values are strings: only a field with one value"),
+        (f"{engine}-stored", "a.b", "`balance=a.b`: its values are mixed: only a field with one value"),
+    ):
+        with open_index(built.path(kind)).searcher() as searcher, pytest.raises(MilcoError, match=message):
+            searcher.search(queries_for(engine), 5, balance=Balance(field))
+
+
+@pytest.mark.parametrize("text", ["", "=1", "lang=", "lang=x", "lang=-1", "lang=nan"])
+def test_a_malformed_balance_is_one_error(text: str) -> None:
+    """FIELD or FIELD=STRENGTH, of at least 0."""
+    with pytest.raises(MilcoError, match="balance"):
+        Balance.parse(text)

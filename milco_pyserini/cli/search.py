@@ -1,7 +1,9 @@
 """milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev: search topics, write a run.
 
 milco search --query TEXT: search for one text, print hits; without --query, a terminal asks for texts.
+milco search --index indexes/sw.lucene indexes/sw.bm25 --fuse rrf: search several indexes, fuse their hits.
 milco search fuse --runs runs/bm25.txt runs/milco.txt: fuse runs.
+milco search rerank --run runs/milco.txt --encoder BAAI/bge-reranker-v2-m3: score the texts of a run.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from milco_pyserini.options import MAX_THREADS, Balance, changed_options, option
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
     from milco_pyserini.index.protocol import Hit
+    from milco_pyserini.search.hybrid import HybridSearcher
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import SearchTopics
 
@@ -32,6 +35,7 @@ _SHOWN_VALUES = 12
 _RUN = "Run"
 _OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
+_OF_ONE_INDEX = ("set", "min_share", "corpus", "encoder", "query_encoder", "alpha")
 _PASSAGES = "Passages"
 _ENCODER = "Encoder"
 
@@ -45,6 +49,7 @@ class SearchOptions:
 
       milco search --index indexes/miracl-ar.lucene --topics miracl-ar-dev
       milco search --index indexes/sample.lucene --query "Wer entdeckte das Penicillin?"
+      milco search --index indexes/sw.lucene indexes/sw.bm25 --fuse rrf --topics sample-sw
       milco search fuse --runs runs/bm25.txt runs/milco.txt
     """
 
@@ -54,7 +59,18 @@ class SearchOptions:
         help="topics: a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store, or JSONL with id and vector",
     )
     query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
-    index: Path | None = option(None, metavar="DIR", help="index (default: the only one in indexes/)")
+    index: tuple[Path, ...] = option(
+        (), metavar="DIR", help="index (default: the only one in indexes/); several of a collection with --fuse"
+    )
+    fuse: str | None = option(
+        None,
+        choices=("rrf", "rsf"),
+        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); of each, "
+        "max(--k, 100) documents count",
+    )
+    weights: tuple[float, ...] = option(
+        (), above=0, metavar="X", help="--fuse: a weight for each index (default: equal)"
+    )
     k: int | None = option(
         None,
         minimum=1,
@@ -157,6 +173,15 @@ class SearchOptions:
         if not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
+        if len(self.index) > 1 and self.fuse is None:
+            yield f"--index {' '.join(map(str, self.index))}: to search several indexes together, give --fuse rrf"
+        elif self.fuse is not None and len(self.index) < 2:
+            yield f"--fuse {self.fuse} is for several indexes: give --index A B, or omit it"
+        elif self.fuse is not None:
+            for name in changed_options(self, *_OF_ONE_INDEX):
+                yield f"{name} is for one index, --fuse searches several"
+        elif self.weights:
+            yield "--weights is for --fuse"
         try:
             parse_filters(self.filter)
             if self.balance is not None:
@@ -214,40 +239,62 @@ def command(options: SearchOptions) -> None:
     from milco_pyserini.index.protocol import QueryOptions, parse_settings
     from milco_pyserini.io.files import STDOUT, validate_output_file
     from milco_pyserini.io.runs import validate_tag
+    from milco_pyserini.search.hybrid import HybridSearcher
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
-    index = open_index(options.index or only_index(), sparse=options.query_encoder is not None)
+    is_sparse = options.query_encoder is not None
+    indexes = [open_index(path, sparse=is_sparse) for path in options.index or [only_index()]]
     queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
     settings = parse_settings(options.set)
+
+    def open_searcher() -> "Searcher | HybridSearcher":
+        searchers = [Searcher(index, queries, settings, options.corpus) for index in indexes]
+        return HybridSearcher(searchers, options.fuse, options.weights or None) if options.fuse else searchers[0]
+
     if options.topics is None:
-        searcher = Searcher(index, queries, settings, options.corpus)
-        (prompt if options.query is None else print_hits)(searcher, options)
+        (prompt if options.query is None else print_hits)(open_searcher(), options)
         return
     if options.tag is not None:
         validate_tag(options.tag)
-    _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
-    output = options.output or RUNS / f"{index.path.resolve().name}.{directory_name(options.topics)}.txt"
+    for index in indexes:
+        _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
+    names = "+".join(index.path.resolve().name for index in indexes) + (f".{options.fuse}" if options.fuse else "")
+    output = options.output or RUNS / f"{names}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
         validate_output_file(output, options.overwrite)
-    topics = read_topics(options.topics, index, queries)
+    topics = read_topics(options.topics, indexes[0], queries)
     if topics.vectors is not None:
-        for name in ("alpha",) if options.query_encoder else ("encoder", "alpha"):
+        for name in ("alpha", "fuse") if options.query_encoder else ("encoder", "alpha", "fuse"):
             if (value := getattr(options, name)) is not None:
                 raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
     started = time.monotonic()
-    searcher = Searcher(index, queries, settings)
-    what = "" if topics.vectors is not None or searcher.query_encoder is None else " and the encoder"
-    log(f"Loaded {index.path}{what} in {duration(time.monotonic() - started)}")
+    searcher = open_searcher()
+    encoders = [] if topics.vectors is not None else [part.query_encoder for part in _parts(searcher)]
+    what = " and the encoder" if any(encoder is not None for encoder in encoders) else ""
+    log(f"Loaded {_name(searcher)}{what} in {duration(time.monotonic() - started)}")
     write_run(searcher, topics, options, output)
 
 
-def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
+def _parts(searcher: "Searcher | HybridSearcher") -> "Sequence[Searcher]":
+    """Return the searchers of single indexes."""
+    from milco_pyserini.search.hybrid import HybridSearcher
+
+    return searcher.searchers if isinstance(searcher, HybridSearcher) else [searcher]
+
+
+def _name(searcher: "Searcher | HybridSearcher") -> str:
+    return " and ".join(str(part.index.path) for part in _parts(searcher))
+
+
+def write_run(
+    searcher: "Searcher | HybridSearcher", topics: "SearchTopics", options: SearchOptions, output: Path
+) -> None:
     """Search for all topics and write the run to output."""
     from milco_pyserini.io.files import STDOUT, text_output
     from milco_pyserini.io.runs import write_hits
 
-    index, k = searcher.index, options.k or _RUN_HITS
+    k, engine = options.k or _RUN_HITS, _parts(searcher)[0].index.engine
     results = searcher.search_topics(
         topics,
         options.max_passage_hits if options.max_passage else k,
@@ -260,7 +307,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         balance=options.balance,
     )
     progress = Progress("queries", len(topics.ids))
-    tag = options.tag or f"milco-{index.engine.name}"
+    tag = options.tag or f"milco-{options.fuse or engine.name}"
     empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in results:
@@ -268,20 +315,21 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
             empty += not len(query)
             without_hits += not len(best)
             progress.add(1, hits=len(best))
-    progress.close(f"Searched {index.path} ({index.engine.exactness}) into {'stdout' if output == STDOUT else output}")
+    how = options.fuse or engine.exactness
+    progress.close(f"Searched {_name(searcher)} ({how}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
-def prompt(searcher: "Searcher", options: SearchOptions) -> None:
+def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> None:
     """Ask for queries on the terminal and print the hits of each, until an empty line or the end of input (Ctrl-D)."""
     with contextlib.suppress(ImportError):
         # It gives input() a history and editing keys.
         import readline  # noqa: F401
     # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
     searcher.search("query", 1, filters=parse_filters(options.filter), balance=options.balance)
-    log(f"Loaded {searcher.index.path}; an empty line ends")
+    log(f"Loaded {_name(searcher)}; an empty line ends")
     try:
         while text := input("query: ").strip():
             print_hits(searcher, replace(options, query=text))
@@ -290,7 +338,7 @@ def prompt(searcher: "Searcher", options: SearchOptions) -> None:
         sys.stdout.write("\n")
 
 
-def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
+def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
     from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
@@ -303,7 +351,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         encoded, count, options.threads, filters, options.min_share, passages, options.balance
     )[0]
     if not searcher.has_documents:
-        name = corpus_name(searcher.index)
+        name = corpus_name(_parts(searcher)[0].index)
         if not name:
             log("No texts: the index does not name its corpus; give --corpus")
         elif is_known_corpus(name):
@@ -327,14 +375,21 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
                 "snippet": snippet,
                 "text": hit.document.text if hit.document else None,
                 "fields": hit.document.fields if hit.document else None,
+                **(
+                    {"by_index": {name: given._asdict() for name, given in hit.by_index.items()}}
+                    if options.fuse
+                    else {}
+                ),
             }
             for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
-        index = searcher.index
+        index = _parts(searcher)[0].index
+        about = {"index": str(index.path), "engine": index.engine.name}
+        if options.fuse:
+            about = {"indexes": [str(part.index.path) for part in _parts(searcher)], "fuse": options.fuse}
         value = {
             "query": options.query,
-            "index": str(index.path),
-            "engine": index.engine.name,
+            **about,
             "total": ranking.total,
             "hits": rows,
         }
@@ -351,7 +406,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         log("No document has a term of this query")
 
 
-def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> str:
+def _other_values(searcher: "Searcher | HybridSearcher", query: Any, filters: Iterable[str]) -> str:
     """Return which values of the filtered fields the best documents have without filters, for a message."""
     from milco_pyserini.index.documents import filter_text
 
@@ -364,14 +419,19 @@ def _other_values(searcher: "Searcher", query: Any, filters: Iterable[str]) -> s
     return f"; without filters, the best have {' and '.join(lists)}" if lists else ""
 
 
-def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
+def _snippets(
+    searcher: "Searcher | HybridSearcher", query: Any, hits: "Sequence[Hit]", length: int
+) -> list[str | None]:
     """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
     from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.explain.snippets import make_snippets
 
     texts = [hit.document.text if hit.document else "" for hit in hits]
-    if isinstance(searcher.query_encoder, MilcoQueryEncoder):
-        extracts = [snippet.text for snippet in make_snippets(query, texts, searcher.query_encoder.encoder, length)]
+    parts = _parts(searcher)
+    for part, encoded in zip(parts, query if len(parts) > 1 else [query], strict=True):
+        if isinstance(part.query_encoder, MilcoQueryEncoder):
+            extracts = [snippet.text for snippet in make_snippets(encoded, texts, part.query_encoder.encoder, length)]
+            break
     else:
         extracts = [" ".join(text[: 10 * length].split())[:length] for text in texts]
     return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
@@ -388,6 +448,10 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
         ("match", "r", [f"{hit.share:.0%}" for hit in hits if hit.share is not None]),
         ("docid", "l", [hit.docid for hit in hits]),
     ]
+    for name in dict.fromkeys(name for hit in hits for name in hit.by_index):
+        given = [hit.by_index.get(name) for hit in hits]
+        cells = [f"{found.rank} ({found.score:,.4g})" if found else "-" for found in given]
+        columns.append((Path(name).name, "r", cells))
     if has_documents:
         titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
         texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]

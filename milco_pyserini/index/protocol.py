@@ -54,6 +54,13 @@ class DocumentLookup(Protocol):
         """Return the documents of those docids that are available."""
 
 
+class IndexHit(NamedTuple):
+    """What one of several indexes gave a document: its rank there, from 1, and its score."""
+
+    rank: int
+    score: float
+
+
 @dataclass(frozen=True)
 class Hit:
     """One document of a ranking."""
@@ -87,9 +94,20 @@ class Hit:
         ranking: Hits | None = vars(self)["_ranking"]
         return None if ranking is None or ranking.passages is None else ranking.passages[self.docid]
 
+    @cached_property
+    def by_index(self) -> Mapping[str, IndexHit]:
+        """Rank and score in each index that returned the document, by its path; empty unless rankings were fused."""
+        ranking: Hits | None = vars(self)["_ranking"]
+        found = {}
+        for name, hits in () if ranking is None else ranking.by_index.items():
+            if self.docid in hits.docids:
+                place = hits.docids.index(self.docid)
+                found[name] = IndexHit(place + 1, float(hits.scores[place]))
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: what is known of the document instead of the ranking."""
-        known = {"document": self.document, "share": self.share, "passage": self.passage}
+        known = {"document": self.document, "share": self.share, "passage": self.passage, "by_index": self.by_index}
         return {"docid": self.docid, "score": self.score, **known}
 
     @property
@@ -112,6 +130,7 @@ class Hits(Sequence[Hit]):
             them.
         share_of: returns the share of a docid, read when it is first asked for; None if shares are not known.
         passages: docid -> id of the best passage, of documents that are ranked by it.
+        by_index: of fused rankings; path of each index -> its ranking.
     """
 
     docids: list[str]
@@ -120,6 +139,7 @@ class Hits(Sequence[Hit]):
     total: int | None = field(default=None, compare=False)
     share_of: Callable[[str], float | None] | None = field(default=None, repr=False, compare=False)
     passages: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    by_index: "Mapping[str, Hits]" = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.docids)

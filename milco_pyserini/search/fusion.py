@@ -1,4 +1,4 @@
-"""Fuse runs: reciprocal rank fusion, interpolation or average of scores, with the results of Pyserini's fusion."""
+"""Fuse runs: by ranks (RRF), normalized scores (RSF), or interpolation or average of scores, as Pyserini does."""
 
 import math
 from collections import defaultdict
@@ -10,12 +10,16 @@ from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.options import validate_number
 
+# The first two fuse engines whose scores have nothing in common.
+METHODS = ("rrf", "rsf", "interpolation", "average")
+
 
 def fuse(
     runs: Sequence[Mapping[str, Mapping[str, float]]],
     method: str = "rrf",
     *,
     rrf_k: int = 60,
+    weights: Sequence[float] | None = None,
     alpha: float = 0.5,
     normalize: bool = False,
     depth: int = 1000,
@@ -27,9 +31,11 @@ def fuse(
 
     Args:
         runs: topic -> docid -> score. Equal scores are ranked in the order of the run.
-        method: "rrf" sums 1 / (rrf_k + rank) (Cormack et al., 2009), "interpolation" weighs the scores of two runs by
-            alpha and 1 - alpha, "average" takes the mean score.
+        method: "rrf" sums 1 / (rrf_k + rank) (Cormack et al., 2009), "rsf" takes the weighted mean of scores that are
+            min-max normalized for each run and topic (relative score fusion), "interpolation" weighs the scores of two
+            runs by alpha and 1 - alpha, "average" takes the mean score.
         rrf_k: the larger, the less the first ranks dominate.
+        weights: of rrf and rsf; a positive number for each run (default: equal).
         normalize: of interpolation and average; min-max normalize the scores of each run and topic first.
         depth: number of best documents of each run that count.
         k: number of documents per topic in the result.
@@ -40,23 +46,27 @@ def fuse(
     count = len(runs)
     if count < 2:
         raise MilcoError(f"fusion takes two runs or more, got {count}")
-    weights = {"rrf": [1.0] * count, "interpolation": [alpha, 1 - alpha], "average": [1 / count] * count}
-    validate_name("fusion method", method, weights)
-    if count != len(weights[method]):
+    validate_name("fusion method", method, METHODS)
+    if method == "interpolation" and count != 2:
         raise MilcoError(f"interpolation takes two runs, got {count}: use rrf or average")
+    if weights is not None:
+        validate_weights(weights, count, method)
     for name, value in (("rrf_k", rrf_k), ("depth", depth), ("k", k)):
         validate_number(name, value, minimum=1)
     validate_number("alpha", alpha, 0, 1)
+    factors = [alpha, 1 - alpha] if method == "interpolation" else list(weights or [1.0] * count)
+    if method in ("rsf", "average"):
+        factors = [weight / math.fsum(factors) for weight in factors]
 
     def by_topic() -> Iterator[tuple[str, Hits]]:
         for topic in dict.fromkeys(topic for run in runs for topic in run):
             values: dict[str, list[float]] = defaultdict(list)
-            for run, weight in zip(runs, weights[method], strict=True):
+            for run, weight in zip(runs, factors, strict=True):
                 ranked = sorted(run.get(topic, {}).items(), key=lambda item: -item[1])
                 scores = np.array([score for _, score in ranked])
                 if method == "rrf":
                     scores = 1 / (rrf_k + np.arange(1, len(ranked) + 1))
-                elif normalize and len(ranked):
+                elif (normalize or method == "rsf") and len(ranked):
                     span = scores.max() - scores.min()
                     scores = (scores - scores.min()) / span if span else np.ones(len(scores))
                 for (docid, _), score in zip(ranked[:depth], (weight * scores).tolist(), strict=False):
@@ -68,3 +78,13 @@ def fuse(
             yield topic, Hits([docids[place] for place in order], fused[order])
 
     return by_topic()
+
+
+def validate_weights(weights: Sequence[float], count: int, method: str) -> None:
+    """Raise MilcoError unless a method takes weights, and there is a positive one for each of count rankings."""
+    if method not in METHODS[:2]:
+        raise MilcoError(f"`weights` are for {' and '.join(METHODS[:2])}, not for {method}")
+    if len(weights) != count:
+        raise MilcoError(f"`weights={' '.join(f'{weight:g}' for weight in weights)}`: give one for each of {count}")
+    for weight in weights:
+        validate_number("weights", weight, above=0)

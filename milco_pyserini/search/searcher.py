@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_look
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.options import Balance, validate_number
+from milco_pyserini.search.hybrid import HybridSearcher
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
 
@@ -86,6 +87,7 @@ class Searcher:
         for name in ("query_encoder", "_explainer"):
             vars(self).pop(name, None)
 
+    @overload
     @classmethod
     def open(
         cls,
@@ -98,11 +100,39 @@ class Searcher:
         settings: Mapping[str, Any] | None = None,
         corpus: str | Path | None = None,
         query_encoder: "str | Path | MilcoEncoder | None" = None,
-    ) -> Self:
-        """Open an index.
+    ) -> Self: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        path: Sequence[str | Path],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        fuse: str,
+        weights: Sequence[float] | None = None,
+    ) -> HybridSearcher: ...
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        encoder: "str | Path | MilcoEncoder | None" = None,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        alpha: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        corpus: str | Path | None = None,
+        query_encoder: "str | Path | MilcoEncoder | None" = None,
+        fuse: str | None = None,
+        weights: Sequence[float] | None = None,
+    ) -> Self | HybridSearcher:
+        """Open an index, or several indexes of a collection as one HybridSearcher.
 
         Args:
-            path: directory of the index.
+            path: directory of the index; a list of several, which are searched together, with fuse.
             encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
             device: auto, cpu, cuda or cuda:N.
             dtype: auto, float32, bfloat16 or int8.
@@ -111,10 +141,30 @@ class Searcher:
             corpus: where the index's documents are now, if they moved.
             query_encoder: another encoder of queries, such as an English SPLADE, whose English pieces are those of the
                 index; only English terms are searched.
+            fuse: of several indexes, how their hits are fused: "rrf" (ranks) or "rsf" (normalized scores).
+            weights: of several indexes, a positive number for each (default: equal).
 
         Raises:
-            MilcoError: if there is no index, a file of it is damaged, or its engine is not available.
+            MilcoError: if there is no index, a file of it is damaged, or its engine is not available; if there are
+                several indexes and no fuse, or the reverse.
         """
+        if not isinstance(path, str | Path):
+            of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
+            for name, value in (of_one | {"query_encoder": query_encoder}).items():
+                if value is not None:
+                    raise MilcoError(
+                        f"`{name}` is for one index: open each, and pass the searchers to HybridSearcher()"
+                    )
+            if fuse is None:
+                raise MilcoError(f"{' '.join(map(str, path))}: to search several indexes together, set `fuse=rrf`")
+            with contextlib.ExitStack() as opened:
+                searchers = [opened.enter_context(cls.open(place, device=device, dtype=dtype)) for place in path]
+                hybrid = HybridSearcher(searchers, fuse, weights)
+                opened.pop_all()
+            return hybrid
+        for name, value in (("fuse", fuse), ("weights", weights)):
+            if value is not None:
+                raise MilcoError(f"`{name}` is for several indexes, got only {path}: give a list of them, or omit it")
         options = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         index = open_index(path, sparse=query_encoder is not None)
         return cls(index, options, settings, None if corpus is None else str(corpus))

@@ -1,0 +1,225 @@
+"""Search several indexes with one text, each in its own way, and fuse their hits: BM25 and sparse or dense vectors."""
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.errors import MilcoError, validate_name
+from milco_pyserini.index.documents import validate_filters
+from milco_pyserini.index.protocol import DocumentLookup, Hits
+from milco_pyserini.options import validate_number
+from milco_pyserini.search.fusion import METHODS, fuse, validate_weights
+from milco_pyserini.search.topics import SearchTopics
+
+if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
+    from milco_pyserini.search.searcher import Searcher
+
+# Documents that count even if fewer are wanted: the best of the fused ranking are seldom the best of each index.
+_DEPTH = 100
+# Scores of engines are on scales of their own.
+HYBRID_METHODS = METHODS[:2]
+
+
+class HybridSearcher:
+    """Several searchers of one collection as one. Searcher.open() makes it of paths.
+
+    >>> from milco_pyserini import Searcher
+    >>> with Searcher.open(["indexes/sample.lucene", "indexes/sample.bm25"], fuse="rrf") as searcher:  # doctest: +SKIP
+    ...     for hit in searcher.search("Wer entdeckte das Penicillin?", k=3):
+    ...         print(hit.docid, hit.score, hit.text, hit.by_index)
+
+    Of each index the first max(k, 100) documents count. Texts of hits come from the first index that has them. Threads
+    may share it as they may share a searcher.
+
+    Args:
+        searchers: at least two, of different indexes; close() closes them.
+        fuse: "rrf" (ranks) or "rsf" (normalized scores), as for fuse().
+        weights: a positive number for each searcher (default: equal).
+
+    Raises:
+        MilcoError: there are fewer than two, an index is given twice, or fuse or weights are invalid.
+    """
+
+    def __init__(
+        self, searchers: "Sequence[Searcher]", fuse: str = "rrf", weights: Sequence[float] | None = None
+    ) -> None:
+        validate_name("fusion method", fuse, HYBRID_METHODS)
+        self.names = [str(searcher.index.path) for searcher in searchers]
+        if len(searchers) < 2:
+            raise MilcoError(f"`fuse={fuse}` takes two indexes or more, got {' '.join(self.names) or 'none'}")
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise MilcoError(f"{name} is given twice: fuse different indexes of a collection")
+        if weights is not None:
+            validate_weights(weights, len(searchers), fuse)
+        self.searchers = list(searchers)
+        self.method = fuse
+        self.weights = weights
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all searchers; a second call has no effect. No thread may be searching."""
+        with ExitStack() as stack:
+            for searcher in self.searchers:
+                stack.callback(searcher.close)
+
+    @property
+    def has_documents(self) -> bool:
+        """True if the texts of hits are available."""
+        return any(searcher.has_documents for searcher in self.searchers)
+
+    def search(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        threads: int = 1,
+        filters: Mapping[str, Any] | None = None,
+        max_passage: bool | str = False,
+        balance: str | None = None,
+    ) -> Hits:
+        """Return the k best documents for a text: Hit.by_index has the rank and score that each index gave.
+
+        Args:
+            threads, filters, max_passage, balance: as for Searcher.search(), in each index.
+
+        Raises:
+            MilcoError: as Searcher.search(), of whichever index it is.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
+        options: dict[str, Any] = {"filters": filters, "max_passage": max_passage, "balance": balance}
+        return self.search_batch([text], k, threads, **options)[0]
+
+    def search_batch(
+        self,
+        texts: Sequence[str],
+        k: int = 1000,
+        threads: int = 1,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        max_passage: bool | str = False,
+        balance: str | None = None,
+    ) -> list[Hits]:
+        """Return the k best documents for each of many texts, in their order. Arguments as for search()."""
+        queries = self.encode_queries(texts)
+        return self.search_queries(queries, k, threads, filters, max_passage=max_passage, balance=balance)
+
+    def encode_queries(self, texts: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the queries of all indexes for each text, for search_queries()."""
+        return list(zip(*[searcher.encode_queries(texts) for searcher in self.searchers], strict=True))
+
+    def search_queries(
+        self,
+        queries: Sequence[tuple[Any, ...]],
+        k: int = 1000,
+        threads: int = 1,
+        filters: Mapping[str, Any] | None = None,
+        min_share: None = None,
+        max_passage: bool | str = False,
+        balance: str | None = None,
+    ) -> list[Hits]:
+        """Return the k best documents for each of many encoded queries. Arguments as for search()."""
+        self._validate(k, filters)
+        rankings = [
+            searcher.search_queries(encoded, max(k, _DEPTH), threads, filters, None, max_passage, balance)
+            for searcher, encoded in zip(self.searchers, zip(*queries, strict=True), strict=False)
+        ]
+        return [self._fused(found, k) for found in zip(*rankings, strict=True)]
+
+    def search_topics(
+        self,
+        topics: SearchTopics,
+        k: int = 1000,
+        *,
+        threads: int = 1,
+        batch_size: int = 64,
+        passages: int | None = None,
+        delimiter: str = PASSAGE_DELIMITER,
+        remove_query: bool = False,
+        filters: Mapping[str, Any] | None = None,
+        balance: str | None = None,
+    ) -> Iterator[tuple[str, str, Hits]]:
+        """Yield id, text and hits of every topic, in order. Arguments as for Searcher.search_topics().
+
+        Raises:
+            MilcoError: topics are vectors.
+        """
+        if topics.texts is None:
+            raise MilcoError("several indexes are searched for texts, which each encodes in its own way: give texts")
+        self._validate(k, filters)
+        rankings = [
+            searcher.search_topics(
+                topics,
+                max(k, _DEPTH),
+                threads=threads,
+                batch_size=batch_size,
+                passages=passages,
+                delimiter=delimiter,
+                remove_query=remove_query,
+                filters=filters,
+                balance=balance,
+            )
+            for searcher in self.searchers
+        ]
+        for text, found in zip(topics.texts, zip(*rankings, strict=True), strict=True):
+            yield found[0][0], text, self._fused([hits for _, _, hits in found], k)
+
+    def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
+        """Return the documents of those docids that are available, from the first index that has them."""
+        return _first_found([searcher.documents for searcher in self.searchers], docids)
+
+    def explain(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise MilcoError: only the score of one index has terms."""
+        raise MilcoError(
+            f"several indexes were searched, and a fused score has no terms: explain the score in one of them, such as "
+            f"Searcher.open({self.names[0]!r})"
+        )
+
+    def _validate(self, k: int, filters: Mapping[str, Any] | None) -> None:
+        """Raise MilcoError before the first index is searched if another cannot be."""
+        validate_number("k", k, minimum=1)
+        if filters:
+            for searcher in self.searchers:
+                validate_filters(filters, searcher.engine_searcher.fields, searcher.index.path)
+
+    def _fused(self, rankings: Sequence[Hits], k: int) -> Hits:
+        runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]
+        # Of an index of complete documents, these are their own passages.
+        passages = [dict(hits.passages) for hits in rankings if hits.passages is not None]
+        ((_, fused),) = fuse(runs, self.method, weights=self.weights, depth=max(k, _DEPTH), k=k)
+        return replace(
+            fused,
+            lookup=_FirstLookup([hits.lookup for hits in rankings if hits.lookup is not None]),
+            passages=ChainMap(*passages) if passages else None,
+            by_index=dict(zip(self.names, rankings, strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class _FirstLookup:
+    """Finds documents in the first of several lookups that has them."""
+
+    lookups: Sequence[DocumentLookup]
+
+    def find(self, docids: Sequence[str]) -> "dict[str, Document]":
+        return _first_found([lookup.find for lookup in self.lookups], docids)
+
+
+def _first_found(
+    finds: "Sequence[Callable[[Sequence[str]], Mapping[str, Document]]]", docids: Sequence[str]
+) -> "dict[str, Document]":
+    documents: dict[str, Document] = {}
+    for find in finds:
+        if missing := [docid for docid in docids if docid not in documents]:
+            documents.update(find(missing))
+    return documents

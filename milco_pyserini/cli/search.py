@@ -395,7 +395,7 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
         }
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
-        sys.stdout.write(_table(hits, snippets, searcher.has_documents))
+        sys.stdout.write(_table(hits, snippets, searcher.has_documents, list(ranking.by_index)))
         if ranking.total is not None:
             log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
     elif options.min_share:
@@ -437,7 +437,7 @@ def _snippets(
     return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
 
 
-def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents: bool) -> str:
+def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents: bool, indexes: Sequence[str]) -> str:
     from milco_pyserini.explain.render import terminal_width, text_table
 
     # Scores are of integers for some engines, and of cosines for others.
@@ -448,7 +448,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
         ("match", "r", [f"{hit.share:.0%}" for hit in hits if hit.share is not None]),
         ("docid", "l", [hit.docid for hit in hits]),
     ]
-    for name in dict.fromkeys(name for hit in hits for name in hit.by_index):
+    for name in indexes:
         given = [hit.by_index.get(name) for hit in hits]
         cells = [f"{found.rank} ({found.score:,.4g})" if found else "-" for found in given]
         columns.append((Path(name).name, "r", cells))

@@ -162,8 +162,8 @@ class Searcher:
                 hybrid = HybridSearcher(searchers, fuse, weights)
                 opened.pop_all()
             return hybrid
-        for name, value in (("fuse", fuse), ("weights", weights)):
-            if value is not None:
+        for name, given in (("fuse", fuse), ("weights", weights)):
+            if given is not None:
                 raise MilcoError(f"`{name}` is for several indexes, got only {path}: give a list of them, or omit it")
         options = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         index = open_index(path, sparse=query_encoder is not None)

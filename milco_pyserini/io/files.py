@@ -137,7 +137,9 @@ def scratch_directory(path: Path) -> Iterator[Path]:
     remove_partial(place)
     descriptor, scratch = _partial_directory(place)
     try:
-        yield scratch
+        # One below: whoever writes files locks their directory, and this one is locked to the end.
+        (scratch / "files").mkdir()
+        yield scratch / "files"
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         os.close(descriptor)

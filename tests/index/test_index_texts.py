@@ -63,7 +63,7 @@ def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:
         ({"ids": ["a", "b"]}, "`ids` is for vectors, not for texts"),
         ({"shard_num": 2}, "`shard_num` is for vectors"),
         ({"engine": "flat"}, "engine flat takes no texts, but a store of "),
-        ({"prune": ["top:3"]}, "top:3"),
+        ({"prune": ["top:3"]}, "unknown pruning 'top'"),
     ):
         with pytest.raises(MilcoError, match=message):
             Index.build(TEXTS, tmp_path / "index", encoder="no/such/encoder", **options)  # type: ignore[arg-type]

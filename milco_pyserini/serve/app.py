@@ -80,7 +80,7 @@ def create_app(
     service: SearchService,
     hosts: Sequence[str] = (),
     token: str = "",
-    access_log: Callable[[str], None] = lambda line: None,
+    access_log: Callable[[str], object] = lambda line: None,
 ) -> FastAPI:
     """Create the application.
 
@@ -319,7 +319,7 @@ class _Guard:
         token: str,
         error: Callable[[Request, int, str], Response],
         metrics: "Metrics",
-        access_log: Callable[[str], None],
+        access_log: Callable[[str], object],
     ) -> None:
         self._app = app
         self._hosts = hosts

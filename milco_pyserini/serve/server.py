@@ -123,7 +123,7 @@ def open_service(
 
 
 @contextlib.contextmanager
-def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], None]]:
+def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], object]]:
     """Yield what appends a line to a file, or to a new one once it was renamed, as logrotate does.
 
     Args:

@@ -228,8 +228,8 @@ class SearchService:
             encoded = time.perf_counter()
             found = await self._run("search", lambda: list(map(partial(_find, opened), requests, queries)))
             finished = time.perf_counter()
-        times = {"encode_ms": 1000 * (encoded - started), "search_ms": 1000 * (finished - encoded)}
-        return [replace(response, **times) for response in found]
+        encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
+        return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response in found]
 
     async def explain(self, request: SearchRequest, docids: Sequence[str]) -> "list[Explanation]":
         """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy."""

@@ -112,7 +112,8 @@ MESSAGES = {
     "search --topics topics.tsv --output run.txt": (
         "milco search: error: run.txt exists: choose another --output, or replace it with --overwrite"
     ),
-    "search --query x --filter lang": "milco search: error: --filter lang: expected FIELD=VALUE, such as lang=de, or a range: year>=2000",
+    "search --query x --filter lang": "milco search: error: --filter lang: expected FIELD=VALUE, such as lang=de, "
+    "or a range: year>=2000",
     "search --query x --query-cut 5": "milco search: error: unknown option '--query-cut': did you mean '--set'?",
     "search fuse --runs run.txt": "milco search fuse: error: --runs run.txt: fusion takes two runs or more",
     "export --to qdrant --vectors vectors/a --collection 'A b'": (

@@ -37,7 +37,9 @@ def with_revision(name: str, revision: str | None) -> str:
     return f"{name}@{revision}"
 
 
-def check_local_name(name: str, kind: str = "encoder", example: str = DEFAULT_ENCODER, embedded: str = MINI) -> None:
+def check_local_name(
+    name: str, kind: str = "encoder", example: str = DEFAULT_ENCODER, embedded: str | None = MINI
+) -> None:
     """Raise MilcoError for a name that is neither a directory nor a possible hub name. Nothing is fetched.
 
     Args:
@@ -47,9 +49,8 @@ def check_local_name(name: str, kind: str = "encoder", example: str = DEFAULT_EN
     repository, _ = split_revision(name)
     # An empty path would be the working directory.
     if not name or (not Path(name).is_dir() and (repository.startswith((".", "/", "~")) or repository.count("/") != 1)):
-        raise MilcoError(
-            f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}, or {embedded!r}"
-        )
+        other = "" if embedded is None else f", or {embedded!r}"
+        raise MilcoError(f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}{other}")
 
 
 def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.defaults import RUNS, directory_name, only_index
+from milco_pyserini.defaults import DTYPES, RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.options import MAX_THREADS, Balance, changed_options, option, parse_filters
 
 if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
     from milco_pyserini.index import Index
     from milco_pyserini.index.protocol import Hit
     from milco_pyserini.search.hybrid import HybridSearcher
@@ -196,9 +197,10 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class FuseOptions:
-    """Fuse runs as Pyserini does.
+    """Fuse runs as Pyserini does, or by normalized scores.
 
-    rrf sums 1 / (--rrf-k + rank); interpolation weighs the scores of two runs by --alpha and 1 - alpha; average takes
+    rrf sums 1 / (--rrf-k + rank); rsf takes the mean of min-max normalized
+    scores; interpolation weighs the scores of two runs by --alpha and 1 - alpha; average takes
     the mean score. A document that a run does not have gets nothing from it.
 
       milco search fuse --runs runs/bm25.txt runs/milco.txt
@@ -206,7 +208,10 @@ class FuseOptions:
 
     runs: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs; their scores order the documents")
     output: Path | None = option(None, metavar="FILE", help="the fused run (default: runs/A+B.METHOD.txt)")
-    method: str = option("rrf", choices=("rrf", "interpolation", "average"), help="fusion method")
+    method: str = option("rrf", choices=("rrf", "rsf", "interpolation", "average"), help="fusion method")
+    weights: tuple[float, ...] = option(
+        (), above=0, metavar="X", help="rrf, rsf: a weight for each run (default: equal)"
+    )
     rrf_k: int | None = option(None, minimum=1, help="rrf: the larger, the less the first ranks dominate (default: 60)")
     alpha: float | None = option(
         None, minimum=0, maximum=1, help="interpolation: weight of the first run (default: 0.5)"
@@ -229,8 +234,45 @@ class FuseOptions:
             yield f"--rrf-k is for --method rrf, not for {self.method}"
         if self.method != "interpolation" and self.alpha is not None:
             yield f"--alpha is for --method interpolation, not for {self.method}"
+        if self.weights and self.method not in ("rrf", "rsf"):
+            yield f"--weights is for --method rrf and rsf, not for {self.method}"
+        elif self.weights and len(self.weights) != len(self.runs):
+            yield f"--weights: {len(self.weights)} for {len(self.runs)} runs, give one for each"
+        if self.method == "rsf" and self.normalize:
+            yield "--method rsf normalizes scores: omit --normalize"
         if self.method == "rrf" and self.normalize:
             yield "--normalize is for scores, --method rrf uses only ranks: omit it"
+
+
+@dataclass(frozen=True)
+class RerankOptions:
+    """Rerank a run by a cross-encoder, which reads a query and a document together.
+
+    The first --k documents of each topic are scored, and are the new run. Texts are those of --corpus, or those that
+    --index stores or was made of.
+
+      milco search rerank --run runs/milco.txt --topics miracl-ar-dev --corpus miracl-ar \\
+        --encoder BAAI/bge-reranker-v2-m3
+    """
+
+    run: Path = option(metavar="FILE", help="TREC or MS MARCO run")
+    topics: str = option(metavar="NAME|FILE", help="topics of the run: a name, or texts (TSV, JSONL, TREC)")
+    encoder: str = option(metavar="NAME|DIR", help="cross-encoder: a sequence classifier with one logit")
+    index: Path | None = option(None, metavar="DIR", help="index of the run, for its documents")
+    corpus: str | None = option(None, metavar="NAME|PATH", help="documents of the run")
+    output: Path | None = option(None, metavar="FILE", help="the new run (default: runs/RUN.reranked.txt)")
+    k: int = option(100, minimum=1, synonyms=("--hits",), help="documents per topic that are scored")
+    tag: str = option("milco-rerank", help="last column of the run")
+    overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
+    max_length: int = option(512, minimum=8, help="tokens of query and document together")
+    batch_size: int = option(64, minimum=1, help="pairs per forward pass")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", choices=DTYPES, help="dtype of the forward pass")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if (self.index is None) == (self.corpus is None):
+            yield "give one of --index and --corpus, for the texts of the documents"
 
 
 def command(options: SearchOptions) -> None:
@@ -384,7 +426,7 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
             for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
         index = _parts(searcher)[0].index
-        about = {"index": str(index.path), "engine": index.engine.name}
+        about: dict[str, Any] = {"index": str(index.path), "engine": index.engine.name}
         if options.fuse:
             about = {"indexes": [str(part.index.path) for part in _parts(searcher)], "fuse": options.fuse}
         value = {
@@ -450,7 +492,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
     ]
     for name in indexes:
         given = [hit.by_index.get(name) for hit in hits]
-        cells = [f"{found.rank} ({found.score:,.4g})" if found else "-" for found in given]
+        cells = [f"{found.rank} ({found.score:,.5g})" if found else "-" for found in given]
         columns.append((Path(name).name, "r", cells))
     if has_documents:
         titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
@@ -507,6 +549,7 @@ def fuse(options: FuseOptions) -> None:
         runs,
         options.method,
         rrf_k=options.rrf_k or 60,
+        weights=options.weights or None,
         alpha=0.5 if options.alpha is None else options.alpha,
         normalize=options.normalize,
         depth=options.depth,
@@ -519,7 +562,49 @@ def fuse(options: FuseOptions) -> None:
     log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
 
 
-SUBCOMMANDS = {"fuse": Subcommand(FuseOptions, fuse, "no run was written")}
+def rerank(options: RerankOptions) -> None:
+    """Rerank and write the run. Raises MilcoError before anything is written if something does not fit."""
+    from milco_pyserini.corpora import open_corpus, open_topics
+    from milco_pyserini.index.documents import DiskDocuments
+    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
+    from milco_pyserini.io.runs import read_run, validate_tag, write_hits
+    from milco_pyserini.search.reranking import CrossEncoder
+    from milco_pyserini.search.reranking import rerank as rerank_run
+    from milco_pyserini.search.searcher import Searcher
+
+    validate_tag(options.tag)
+    output = options.output or RUNS / f"{directory_name(str(options.run))}.reranked.txt"
+    if output != STDOUT:
+        validate_output_file(output, options.overwrite)
+    run = read_run(options.run)
+    queries = {topic.id: topic.text for topic in open_topics(options.topics)}
+    with contextlib.ExitStack() as stack:
+        if options.index is not None:
+            searcher = stack.enter_context(Searcher.open(options.index))
+            stack.enter_context(searcher.cached_documents())
+            find = searcher.documents
+        else:
+            wanted = set().union(*run.values())
+            corpus = (item for item in open_corpus(str(options.corpus)) if item.id in wanted)
+            texts = stack.enter_context(contextlib.closing(DiskDocuments(corpus)))
+
+            def find(docids: Sequence[str]) -> "dict[str, Document]":
+                found = ((docid, texts.get(docid)) for docid in docids)
+                return {docid: document for docid, document in found if document is not None}
+
+        scorer = CrossEncoder(options.encoder, options.max_length, options.batch_size, options.device, options.dtype)
+        progress = Progress("queries", len(run))
+        with text_output(output) as handle:
+            for topic, hits in rerank_run(run, queries, find, scorer, options.k):
+                write_hits(handle, topic, hits, "trec", options.tag)
+                progress.add(1, pairs=len(hits))
+    progress.close(f"Reranked {options.run} into {'stdout' if output == STDOUT else output}")
+
+
+SUBCOMMANDS = {
+    "fuse": Subcommand(FuseOptions, fuse, "no run was written"),
+    "rerank": Subcommand(RerankOptions, rerank, "no run was written"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,13 +35,13 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     return nested[0] if (directory / MODULES).is_file() and len(nested) == 1 else directory
 
 
-def find_model(name: str, kind: str, example: str, embedded: str, weights: bool = True) -> Path:
+def find_model(name: str, kind: str, example: str, embedded: str | None, weights: bool = True) -> Path:
     """Return the directory of a checkpoint: a local path, or a hub name's snapshot, from the cache if it is there.
 
     Args:
         name: a directory, or OWNER/NAME on the hub, with or without @REVISION.
         kind: the noun for messages, such as "encoder".
-        example, embedded: for messages: another name on the hub, and one that needs no hub.
+        example, embedded: for messages: another name on the hub, and one that needs no hub; None without one.
         weights: whether the weights are needed; if not, only tokenizer and configuration are downloaded.
 
     Raises:
@@ -67,7 +67,8 @@ def find_model(name: str, kind: str, example: str, embedded: str, weights: bool 
             with suppress(MilcoError):
                 weight_files(place)
                 return cached
-    hint = f"Pass the path of a downloaded checkpoint, or {embedded!r}, which needs no download."
+    other = "" if embedded is None else f", or {embedded!r}, which needs no download"
+    hint = f"Pass the path of a downloaded checkpoint{other}."
     patterns = _ALL_FILES if weights else _SMALL_FILES
     return fetch_snapshot(repository, patterns, what=f"{kind} {name!r}", revision=revision, hint=hint)
 

@@ -111,8 +111,10 @@ class HybridSearcher:
         balance: str | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order. Arguments as for search()."""
-        queries = self.encode_queries(texts)
-        return self.search_queries(queries, k, threads, filters, max_passage=max_passage, balance=balance)
+        self._validate(k, filters)
+        options: dict[str, Any] = {"filters": filters, "max_passage": max_passage, "balance": balance}
+        rankings = [searcher.search_batch(texts, max(k, _DEPTH), threads, **options) for searcher in self.searchers]
+        return [self._fused(found, k) for found in zip(*rankings, strict=True)]
 
     def encode_queries(self, texts: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return the queries of all indexes for each text, for search_queries()."""
@@ -124,11 +126,17 @@ class HybridSearcher:
         k: int = 1000,
         threads: int = 1,
         filters: Mapping[str, Any] | None = None,
-        min_share: None = None,
+        min_share: float | None = None,
         max_passage: bool | str = False,
         balance: str | None = None,
     ) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries. Arguments as for search()."""
+        """Return the k best documents for each of many encoded queries. Arguments as for search().
+
+        Raises:
+            MilcoError: min_share is given: shares are of the terms of one index.
+        """
+        if min_share is not None:
+            raise MilcoError(f"`min_share={min_share:g}` is for one index, several are searched: omit it")
         self._validate(k, filters)
         rankings = [
             searcher.search_queries(encoded, max(k, _DEPTH), threads, filters, None, max_passage, balance)

@@ -7,22 +7,18 @@ analyzer, plus the encoder's score, which also bridges languages.
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.baselines import K1, B
-from milco_pyserini.model.finding import find_model
-from milco_pyserini.model.loading import loading, validate_weights, weight_hash
 from milco_pyserini.options import validate
+from milco_pyserini.search.reranking import CrossEncoder
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.retrieval import (
     RetrievalExample,
@@ -36,12 +32,6 @@ from milco_pyserini.train.rewriting import ScoreOptions, pending_files, rewrite
 # A killed run loses at most one part, some minutes of a large cross-encoder's work.
 PART_SIZE = 1024
 
-_EXAMPLE = "BAAI/bge-reranker-v2-m3"
-
-_ALTERNATIVE = (
-    f"{_EXAMPLE}; the paper's teacher, bge-reranker-v2.5-gemma2-lightweight, needs its own code, and the paper's "
-    "training sets have scores already"
-)
 _PAIRS_AT_A_TIME = 8192
 
 
@@ -85,7 +75,9 @@ def score_training_set(options: ScoreOptions, teacher: PassageScorer | None = No
 def open_scorer(options: ScoreOptions) -> PassageScorer:
     """Return the teacher of --teacher. Raises MilcoError if it cannot be loaded."""
     if options.teacher != LEXICAL:
-        return CrossEncoder(options.teacher, options.max_length, options.batch_size, options.device, options.dtype)
+        return TeacherCrossEncoder(
+            options.teacher, options.max_length, options.batch_size, options.device, options.dtype
+        )
     encoder = load_encoder(options.encoder, options.device, options.dtype)
     return LexicalScorer(encoder, options.bm25_weight, options.encoder_weight, options.batch_size)
 
@@ -110,77 +102,14 @@ def ranks_positive_first(example: RetrievalExample, label_weight: float = 0.0) -
     return best - label_weight > other
 
 
-class CrossEncoder:
-    """A sequence classifier with one logit.
+class TeacherCrossEncoder(CrossEncoder):
+    """A cross-encoder as a teacher."""
 
-    Args:
-        name: directory or hub name of an AutoModelForSequenceClassification checkpoint.
-        max_length: tokens of both texts together; the longer text is truncated first.
-        batch_size: pairs per forward pass.
-        device, dtype: as in MilcoEncoder.from_pretrained().
-
-    Raises:
-        MilcoError: it cannot be loaded, has more than one logit, or needs its own code.
-    """
-
-    def __init__(
-        self, name: str, max_length: int = 512, batch_size: int = 64, device: str = "auto", dtype: str = "auto"
-    ) -> None:
-        self.name = name
-        self._device = choose_device(device)
-        self._dtype = choose_dtype(dtype, self._device)
-        self._max_length = max_length
-        self._batch_size = batch_size
-        directory = find_model(name, "teacher", _EXAMPLE, LEXICAL)
-        with loading(directory, "a cross-encoder", example=_ALTERNATIVE):
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            model, report = AutoModelForSequenceClassification.from_pretrained(
-                directory, trust_remote_code=False, output_loading_info=True
-            )
-        validate_weights(directory, dict(model.named_parameters()))
-        if model.config.num_labels != 1:
-            raise MilcoError(f"teacher {name} has {model.config.num_labels} logits: a ranking cross-encoder has one")
-        if report["missing_keys"]:
-            # transformers would continue with random numbers in their place.
-            missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise MilcoError(f"teacher {name} is not a cross-encoder: it lacks {missing}; try {_EXAMPLE}")
-        limit = getattr(model.config, "max_position_embeddings", None) or 2**31
-        if "roberta" in model.config.model_type:
-            # RoBERTa counts positions from the padding id + 1.
-            limit -= model.config.pad_token_id + 1
-        if max_length > limit:
-            raise MilcoError(f"`max_length={max_length}`: teacher {name} takes at most {limit} tokens")
-        self._model = model.eval().to(self._device)
-
-    @property
-    def identity(self) -> str:
-        """Hash of the weights."""
-        return weight_hash(self._model.state_dict())
+    kind = "teacher"
+    alternative = LEXICAL
 
     def read(self, source: RetrievalSource) -> None:
         """Do nothing: a cross-encoder needs only the pairs."""
-
-    @torch.inference_mode()
-    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Return the logits of (query, passage) pairs: float32 [n]."""
-        scores = np.zeros(len(pairs), np.float32)
-        for start in range(0, len(pairs), _PAIRS_AT_A_TIME):
-            queries, passages = zip(*pairs[start : start + _PAIRS_AT_A_TIME], strict=True)
-            inputs = self._tokenizer(
-                list(queries), list(passages), truncation="longest_first", max_length=self._max_length
-            )
-            # The longest first: if memory does not suffice, it fails early.
-            order = np.argsort([-len(ids) for ids in inputs["input_ids"]], kind="stable")
-            for first in range(0, len(order), self._batch_size):
-                places = order[first : first + self._batch_size]
-                chosen = {name: [values[place] for place in places] for name, values in inputs.items()}
-                batch = self._tokenizer.pad(chosen, return_tensors="pt").to(self._device)
-                with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
-                    logits = self._model(**batch).logits
-                scores[start + places] = logits[:, 0].float().cpu().numpy()
-        if not np.isfinite(scores).all():
-            raise MilcoError(f"teacher {self.name} returns scores that are not finite: try `dtype=float32`")
-        return scores
 
 
 class LexicalScorer:

@@ -12,8 +12,8 @@ import milco_pyserini
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.search.reranking import CrossEncoder
 from milco_pyserini.train.config import SapConfig
-from milco_pyserini.train.scoring import CrossEncoder
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 

@@ -63,6 +63,7 @@ def refused(capsys: Capture, *arguments: object) -> str:
         ("interpolation", {"alpha": 0.3}, 2),
         ("average", {}, 3),
         ("average", {"normalize": True}, 2),
+        ("rsf", {}, 3),
     ],
 )
 def test_fused_scores_are_pyserinis(method: str, settings: dict, count: int, tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_fused_scores_are_pyserinis(method: str, settings: dict, count: int, tmp
 
     runs = [made(seed) for seed in range(count)]
     theirs = [TrecRun(str(written(tmp_path / f"{number}.txt", run))) for number, run in enumerate(runs)]
-    if method == "average" and settings:
+    if method == "rsf" or (method == "average" and settings):
         # Pyserini's normalize adds up what average divides.
         expected, share = fusion.normalize(theirs, depth=20), count
     else:
@@ -168,11 +169,13 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
         ("--runs", one, one, "--alpha", 0.5): "--alpha is for --method interpolation, not for rrf",
         ("--runs", one, one, "--method", "average", "--rrf-k", 3): "--rrf-k is for --method rrf, not for average",
         ("--runs", one, one, "--normalize"): "uses only ranks",
+        ("--runs", one, one, "--weights", 1): "--weights: 1 for 2 runs",
+        ("--runs", one, one, "--weights", 1, 2, "--method", "average"): "--weights is for --method rrf and rsf",
         ("--runs", one, one, "--method", "interpolation", "--alpha", 1.5): "must be from 0 to 1",
         ("--runs", one, one, "--method", "interpolation", "--alpha", "nan"): "must be from 0 to 1",
         ("--runs", one, one, "--depth", 0): "--depth 0",
         ("--runs", one, one, "--tag", "my run"): "white space",
-        ("--runs", one, one, "--method", "rff"): "did you mean 'rrf'",
+        ("--runs", one, one, "--method", "rrff"): "did you mean 'rrf'",
         ("--runs", one, other): "have no topic in common",
         ("--runs", one, twice): "twice:2: document 'x' is repeated for query '1'",
         ("--runs", one, ranks, "--method", "average"): "has ranks and no scores (MS MARCO)",
@@ -199,7 +202,7 @@ def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "arguments", "message"),
     [
-        (2, {"method": "rff"}, "unknown fusion method 'rff': did you mean 'rrf'"),
+        (2, {"method": "rrff"}, "unknown fusion method 'rrff': did you mean 'rrf'"),
         (3, {"method": "interpolation"}, "interpolation takes two runs, got 3"),
         (1, {}, "fusion takes two runs or more, got 1"),
         (2, {"rrf_k": 0}, "`rrf_k=0`"),

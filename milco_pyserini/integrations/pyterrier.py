@@ -100,6 +100,11 @@ class Milco:
 
         return TermEncoder(encode, "query", "query_toks", batch_size, verbose)
 
+    def scorer(self, text_field: str = "text", batch_size: int = 64, verbose: bool = False) -> "MilcoScorer":
+        """Return a transformer that scores the texts of other retrievers' results. Arguments as for doc_encoder()."""
+        documents = self.doc_encoder(text_field, batch_size, verbose)
+        return MilcoScorer(self.query_encoder(batch_size=batch_size), documents)
+
 
 @dataclass(eq=False)
 class TermEncoder(pt.Transformer):
@@ -116,6 +121,26 @@ class TermEncoder(pt.Transformer):
         pt.validate.columns(inp, includes=[self.text_field])
         batches = _batches(inp[self.text_field].tolist(), self.batch_size, self.verbose, self.output)
         return inp.assign(**{self.output: [terms for batch in batches for terms in self.encode(batch)]})
+
+
+@dataclass(eq=False)
+class MilcoScorer(pt.Transformer):
+    """Scores results by the impacts of query and text: replaces score and rank. Milco makes it."""
+
+    queries: TermEncoder
+    documents: TermEncoder
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        """Return the frame with new scores and ranks. Raises pt.validate.InputValidationError without the texts."""
+        pt.validate.columns(inp, includes=["qid", "query", self.documents.text_field])
+        distinct = self.queries.transform(inp[["query"]].drop_duplicates())
+        terms = dict(zip(distinct["query"], distinct["query_toks"], strict=True))
+        toks = self.documents.transform(inp)["toks"]
+        scores = [
+            float(sum(weight * document.get(term, 0) for term, weight in terms[query].items()))
+            for query, document in zip(inp["query"], toks, strict=True)
+        ]
+        return pt.model.add_ranks(inp.assign(score=scores))
 
 
 class MilcoIndex(pt.Artifact):

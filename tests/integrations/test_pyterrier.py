@@ -137,6 +137,25 @@ def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
         (unknown.retriever(1) >> unknown.text_loader()).search(TEXT)
 
 
+def test_results_of_other_retrievers_are_scored_by_their_texts(sample: SimpleNamespace) -> None:
+    """With the products of the terms; ranks follow the new scores, other columns are kept."""
+    queries = sample.queries.head(2)
+    candidates = queries.merge(sample.documents.head(5)[["docno", "text"]], how="cross").assign(score=0.0, rank=0)
+    found = sample.milco.scorer()(candidates)
+    toks = dict(zip(sample.documents.docno, sample.documents.toks, strict=True))
+    encoded = sample.milco.query_encoder()(queries)
+    for qid, terms in zip(encoded.qid, encoded.query_toks, strict=True):
+        expected = {
+            docno: sum(weight * toks[docno].get(term, 0) for term, weight in terms.items())
+            for docno in sample.documents.docno[:5]
+        }
+        ranked = found[found.qid == qid].sort_values("rank")
+        # Impacts of a text may differ by one between batches.
+        assert dict(zip(ranked.docno, ranked.score, strict=True)) == pytest.approx(expected, rel=0.02)
+        assert ranked.score.is_monotonic_decreasing and ranked["rank"].tolist() == [0, 1, 2, 3, 4]
+    assert set(candidates.columns) == set(found.columns)
+
+
 def test_pipelines_know_the_columns(sample: SimpleNamespace) -> None:
     """PyTerrier infers inputs and outputs from empty frames; a query without terms has no results."""
     retriever, encoder = MilcoIndex(sample.root / "lucene").retriever(), sample.milco.doc_encoder("body")

@@ -14,7 +14,7 @@ GROUPS = {
         "corpora": "list named benchmarks",
         "encode": "encode a corpus, topics or a text as sparse (or dense) vectors",
         "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
-        "search": "search an index and write a TREC run; fuse runs",
+        "search": "search an index and write a TREC run; fuse and rerank runs",
         "export": "export vectors to other search engines: Elasticsearch, Qdrant ...",
         "eval": "evaluate runs, with significance tests",
     },

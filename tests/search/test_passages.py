@@ -32,9 +32,7 @@ class Ranking:
         self.docids = list(docids)
         self.asked: list[tuple[int, int]] = []
 
-    def search(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int = 1, filters: object = None
-    ) -> list[Hits]:
+    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1, *_: object) -> list[Hits]:
         self.asked.append((len(queries), k))
         found = [self.docids if query else [] for query in queries]
         return [Hits(one[:k], np.arange(len(one[:k]), 0, -1.0)) for one in found]

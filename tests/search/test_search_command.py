@@ -137,9 +137,7 @@ def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypa
         def require_open(self) -> None:
             """It is never closed."""
 
-        def search(
-            self, queries: list[dict[str, float]], k: int, threads: int = 1, filters: object = None
-        ) -> list[Hits]:
+        def search(self, queries: list[dict[str, float]], k: int, threads: int = 1, *_: object) -> list[Hits]:
             asked.append(queries)
             return [Hits([], np.empty(0, np.float32)) for _ in queries]
 

@@ -71,3 +71,25 @@ def bent(parent: Path, checkpoint: str, change: Callable[[Tensors], Tensors] | N
     values = tensors(checkpoint)
     torch.save(change(values) if change else values, directory / "pytorch_model.bin")
     return directory
+
+
+def make_reranker(path: Path, labels: int = 1) -> Path:
+    """Save a tiny cross-encoder with random weights and this number of logits; return its directory."""
+    from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=66,
+        type_vocab_size=1,
+        num_labels=labels,
+        initializer_range=0.5,
+    )
+    XLMRobertaForSequenceClassification(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from golden_set import GOLDEN
-from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForSequenceClassification
+from golden_set import make_reranker
 
 from milco_pyserini.cli.search import main
 from milco_pyserini.io.runs import read_run
@@ -26,21 +24,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "run.txt").write_text(
         "".join(f"{topic} Q0 {name} {rank} {9 - rank} x\n" for topic in "12" for rank, name in enumerate(TEXTS, 1))
     )
-    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
-    torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=66,
-        type_vocab_size=1,
-        num_labels=1,
-        initializer_range=0.5,
-    )
-    XLMRobertaForSequenceClassification(config).save_pretrained(root / "model")
-    tokenizer.save_pretrained(root / "model")
+    make_reranker(root / "model")
     return root
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from golden_set import GOLDEN, encoder
+from golden_set import GOLDEN, encoder, make_reranker
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
@@ -61,26 +61,6 @@ def data(tmp_path: Path) -> Path:
 def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny cross-encoder with random weights, in the layout of BAAI/bge-reranker-v2-m3."""
     return make_reranker(tmp_path_factory.mktemp("reranker"), labels=1)
-
-
-def make_reranker(path: Path, labels: int) -> Path:
-    """Save a classifier with so many logits and a tokenizer."""
-    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
-    torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=66,
-        type_vocab_size=1,
-        num_labels=labels,
-        initializer_range=0.5,
-    )
-    XLMRobertaForSequenceClassification(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 def run(data: Path, output: Path, *more: str) -> int:

@@ -41,12 +41,12 @@ class GivenDocuments:
         if isinstance(documents, bytes) or not hasattr(documents, "__iter__"):
             raise TypeError(f"expected a name, a path, or an iterable of documents, each {_FORMS}; got {name}")
         if hasattr(documents, "columns") and not hasattr(documents, "iloc"):
-            raise TypeError(f"{name} is no pandas.DataFrame: pass its rows as dicts")
+            raise TypeError(f"{name} is not a pandas.DataFrame: pass its rows as dicts")
         self._documents = documents
         self._file: Any = None
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
-        """Yield ("", number from 0, document). Raises TypeError for what is no document, or has no str as its text."""
+        """Yield ("", number from 0, document). Raises TypeError if one is not a document, or its text not a str."""
         if not isinstance(self._documents, Iterator):
             yield from self._convert(bad)
             return

@@ -115,16 +115,13 @@ def encode_corpus(
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
     fields |= {"texts": report.records, "corpus_hash": report.digest}
     validate_output(output, fields, overwrite)
-    if encoder is None:
-        log(f"Loading encoder {plan.encoder}")
     if encoder is not None:
         devices = [str(encoder.device)]
-    elif launcher == RAY:
-        devices = cluster_devices(device)
-        if devices[0] == "cuda" and plan.dtype == "auto":
-            plan = replace(plan, dtype="bfloat16")
     else:
-        devices = choose_devices(device)
+        log(f"Loading encoder {plan.encoder}")
+        devices = cluster_devices(device) if launcher == RAY else choose_devices(device)
+    if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
+        plan = replace(plan, dtype="bfloat16")
     loaded: Any = encoder or plan.load_encoder("cpu" if launcher == RAY else devices[0])
     if not (topics or plan.dense or loaded.network.encodes_documents):
         raise MilcoError(

@@ -464,12 +464,12 @@ def _build_from_texts(
             "Pass EncodePlan(NAME, dense=True) to encode_corpus(), and the store to Index.build()",
         )
     engine.available()
-    # What is wrong with the texts is known before any is encoded.
-    digest, overwrite = corpus.check().digest, options["overwrite"]
-    existing = open_index(path).manifest if is_index(path) and not overwrite else {}
-    if existing.get("vectors", {}).get("corpus_hash") != digest:
-        validate_output_directory(path, overwrite, _is_replaceable)
+    existing = open_index(path).manifest if is_index(path) and not options["overwrite"] else {}
+    # An index of other texts is refused before any text is encoded; one of the same may be up to date.
+    if not existing or existing.get("vectors", {}).get("corpus_hash") != corpus.check().digest:
+        validate_output_directory(path, options["overwrite"], _is_replaceable)
     if options["store_documents"]:
+        # Fields that cannot be stored are an error before any text is encoded, too.
         open_corpus_documents({}, path, corpus)
         options = {**options, "corpus": corpus}
     plan = EncodePlan(prune=tuple(prune), views=tuple(views))

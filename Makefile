@@ -21,17 +21,18 @@ PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more programs pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
+.PHONY: demo test test-more programs cluster pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
 
 test: lint $(VENV)-ciff/installed
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages" \
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages and not cluster" \
 		$(PROGRAMS:%=--ignore=%)
 
 test-more:
 	$(MAKE) programs
+	$(MAKE) cluster
 	$(MAKE) pages
 	$(MAKE) st
 	$(MAKE) frameworks
@@ -40,6 +41,10 @@ test-more:
 # experiments/, recipes/ and benchmarks/, small.
 programs: $(VENV)/installed-dev
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PROGRAMS)
+
+# Filling and searching a real OpenSearch. It is that of OPENSEARCH_HOME, the unpacked archive.
+cluster: $(VENV)/installed-dev
+	$(RUN) -m pytest -m cluster tests/export
 
 # Every command of the documentation, and the notebook, as they are.
 pages: $(VENV)/installed-dev

@@ -15,6 +15,8 @@ import pytest
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
 
+from opensearch_cluster import Cluster, running_cluster
+
 from milco_pyserini import threads
 from milco_pyserini.console import messages_shown
 
@@ -64,6 +66,13 @@ def messages() -> Iterator[None]:
     """Messages and progress on stderr, as commands show them, where tests read them."""
     with messages_shown():
         yield
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[Cluster]:
+    """A real OpenSearch of one node. Tests with it have the mark cluster: make cluster runs them."""
+    with running_cluster(1) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
-"""A service with the part of the REST API of Elasticsearch and OpenSearch that milco export uses.
+"""A service with the part of the REST API of Elasticsearch that milco export uses.
 
-It is neither: it accepts what their documentation specifies, and computes scores with the 9 significant bits that
-Lucene's FeatureField keeps. The genuine clients talk to it; test_scores.py compares the scores of FeatureField itself.
+It accepts what the documentation specifies, and computes scores with the 9 significant bits that Lucene's FeatureField
+keeps. The genuine client talks to it; test_scores.py compares the scores of FeatureField itself.
 """
 
 import contextlib
@@ -12,8 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
-
-NUMBERS = {"elasticsearch": {"number": "9.1.0"}, "opensearch": {"distribution": "opensearch", "number": "2.14.0"}}
 
 
 class Service(BaseHTTPRequestHandler):
@@ -74,14 +72,10 @@ class Service(BaseHTTPRequestHandler):
         return {"count": len(index["documents"])}
 
     def search(self, index: dict, content: str, name: str) -> dict:
-        """Return the best documents by the sum of products, of weights in (0, 64] if this is OpenSearch."""
+        """Return the best documents by the sum of products."""
         body = json.loads(content)
-        if "sparse_vector" in body["query"]:
-            assert body["query"]["sparse_vector"]["prune"] is False
-            weights = body["query"]["sparse_vector"]["query_vector"]
-        else:
-            weights = body["query"]["neural_sparse"]["vector"]["query_tokens"]
-            assert all(0 < weight <= 64 for weight in weights.values())
+        assert body["query"]["sparse_vector"]["prune"] is False
+        weights = body["query"]["sparse_vector"]["query_vector"]
         scores = [
             (sum(weights[term] * nine_bits(vector[term]) for term in weights.keys() & vector.keys()), docid)
             for docid, vector in index["documents"].items()
@@ -109,9 +103,9 @@ def nine_bits(weight: float) -> float:
 
 
 @contextlib.contextmanager
-def search_service(kind: str, **about: str) -> Iterator[str]:
-    """Run a service as one of NUMBERS; yield its URL. about: of the version it states."""
-    handler = type("Handler", (Service,), {"about": NUMBERS[kind] | about, "indexes": {}})
+def search_service(**about: str) -> Iterator[str]:
+    """Run a service; yield its URL. about: of the version that it states."""
+    handler = type("Handler", (Service,), {"about": {"number": "9.1.0"} | about, "indexes": {}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

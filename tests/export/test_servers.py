@@ -1,9 +1,11 @@
 """What filling a running server promises.
 
-Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL as a server. No Elasticsearch and no OpenSearch can be
-installed by pip: their genuine clients talk to search_service.py.
+Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL and OpenSearch as servers. Elasticsearch cannot be
+installed by pip: its genuine client talks to search_service.py. The suite also runs on a fresh server of your own, whose
+URL is in an environment variable: ELASTICSEARCH_URL, MILVUS_URL, OPENSEARCH_URL, PGVECTOR_URL or QDRANT_URL.
 """
 
+import os
 import re
 import socket
 import subprocess
@@ -31,20 +33,27 @@ NEEDS = {
 }
 
 
-@pytest.fixture(scope="module", params=NEEDS)
+MARKS = {"opensearch": pytest.mark.cluster}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, ())) for name in NEEDS])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A target and the URL of a server for it."""
     target, root = request.param, tmp_path_factory.mktemp(request.param)
     for module in NEEDS[target]:
         pytest.importorskip(module, reason=f"needs {module} (pip install '.[{target}]')")
-    if target == "qdrant":
+    if own := os.environ.get(f"{target.upper()}_URL"):
+        yield target, own
+    elif target == "qdrant":
         yield target, str(root / "local")
     elif target == "milvus":
         yield target, str(root / "milvus.db")
     elif target == "pgvector":
         yield target, request.getfixturevalue("postgres")[0]
+    elif target == "opensearch":
+        yield target, request.getfixturevalue("opensearch").urls[0]
     else:
-        with search_service(target) as url:
+        with search_service() as url:
             yield target, url
 
 
@@ -159,7 +168,7 @@ def make_foreign(target: str, url: str, name: str) -> None:
     elif target == "qdrant":
         import qdrant_client
 
-        client = qdrant_client.QdrantClient(path=url)
+        client = qdrant_client.QdrantClient(url) if "://" in url else qdrant_client.QdrantClient(path=url)
         client.create_collection(name, {})
         client.close()
     elif target == "milvus":
@@ -200,7 +209,11 @@ def test_an_unreachable_server_is_one_line(
     [
         ("elasticsearch", {"number": "8.18.3"}, "this is Elasticsearch 8.18.3: 8.19 or 9.1 or later is needed"),
         ("elasticsearch", {"number": "9.0.8"}, "this is Elasticsearch 9.0.8"),
-        ("opensearch", {"number": "2.13.0"}, "this is OpenSearch 2.13.0: 2.14 or later is needed"),
+        (
+            "opensearch",
+            {"distribution": "opensearch", "number": "2.13.0"},
+            "this is OpenSearch 2.13.0: 2.14 or later is needed",
+        ),
         ("opensearch", {"distribution": "other"}, "this is not OpenSearch, but other"),
     ],
 )
@@ -209,7 +222,7 @@ def test_an_old_server_is_refused(
 ) -> None:
     """Before anything is written."""
     pytest.importorskip(NEEDS[target][0])
-    with search_service(target, **about) as url:
+    with search_service(**about) as url:
         assert fill((target, url), store, "any") == 2
     assert message in capsys.readouterr().err
 

@@ -1,8 +1,8 @@
 """What filling a running server promises.
 
 Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL and OpenSearch as servers. Elasticsearch cannot be
-installed by pip: its genuine client talks to search_service.py. The suite also runs on a fresh server of your own, whose
-URL is in an environment variable: ELASTICSEARCH_URL, MILVUS_URL, OPENSEARCH_URL, PGVECTOR_URL or QDRANT_URL.
+installed by pip: its genuine client talks to search_service.py. The suite also runs on a fresh server of your own, if
+its URL is in an environment variable: ELASTICSEARCH_URL, MILVUS_URL, OPENSEARCH_URL, PGVECTOR_URL or QDRANT_URL.
 """
 
 import os

@@ -80,9 +80,10 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
     batch = AlignmentCollator(texts, teacher, options.tokens)(pairs)
     batch.pop("languages")
+    model = encoder.model.to(encoder.device).train()
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
-    objective = Alignment(encoder.model.train(), teacher, SapConfig(config="", mean="teacher"), dtype)
-    optimizer = torch.optim.AdamW(encoder.model.parameters(), lr=1e-6, fused=True)
+    objective = Alignment(model, teacher, SapConfig(config="", mean="teacher"), dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
 
     def step() -> None:
         objective(**inputs)["loss"].backward()

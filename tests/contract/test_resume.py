@@ -102,17 +102,6 @@ def test_shards_write_the_store_of_one_process(corpus: Path, kind: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_damaged_part_is_encoded_again(corpus: Path, kind: str, tmp_path: Path) -> None:
-    """The same command on a complete store restores a part that was truncated."""
-    assert encode(corpus, tmp_path / "store", *FORMATS[kind]) == 0
-    before = content(tmp_path / "store")
-    part = next((tmp_path / "store" / "parts").iterdir())
-    part.write_bytes(part.read_bytes()[:-7])
-    assert encode(corpus, tmp_path / "store", *FORMATS[kind]) == 0
-    assert content(tmp_path / "store") == before
-
-
-@pytest.mark.parametrize("kind", FORMATS)
 def test_a_store_that_reuses_vectors_has_the_bytes_of_one_that_does_not(
     changed: Path, old: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,12 +118,7 @@ def test_a_store_that_reuses_vectors_has_the_bytes_of_one_that_does_not(
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_only_texts_that_the_old_store_lacks_are_encoded(
-    corpus: Path,
-    changed: Path,
-    old: Path,
-    kind: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    corpus: Path, changed: Path, old: Path, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The summary counts both."""
     options = [*FORMATS[kind], "--reuse", str(old / kind)]
@@ -220,15 +204,6 @@ def test_a_store_of_an_earlier_version_is_reused_if_its_corpus_is_unchanged(
         assert encode(changed, tmp_path / "new", *options) == 2
         assert f"its corpus {tmp_path / 'docs.tsv'} has changed since: encode once" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_a_changed_option_is_refused_by_name(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A store is never continued with other options."""
-    assert encode(corpus, tmp_path / "store", "--max-length", "16") == 0
-    capsys.readouterr()
-    assert encode(corpus, tmp_path / "store", "--max-length", "17") == 2
-    error = capsys.readouterr().err
-    assert "16" in error and "17" in error and "--overwrite" in error
 
 
 def test_another_variant_in_the_configuration_of_a_checkpoint_is_refused(

@@ -5,16 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from built import (
-    DOCUMENTS,
-    FILTERS,
-    INDEXES,
-    SHARDED_INDEXES,
-    SHARDS,
-    STORED_INDEXES,
-    Built,
-    queries_for,
-)
+from built import DOCUMENTS, FILTERS, INDEXES, SHARDED_INDEXES, SHARDS, STORED_INDEXES, Built, queries_for
 
 from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search

@@ -222,16 +222,3 @@ def test_a_corpus_that_is_not_there_is_one_error(tmp_path: Path) -> None:
         assert not (tmp_path / "index").exists()
         built = Index.build(vectors, tmp_path / f"{name}.exact", "exact", store_documents=True, corpus=texts)
         assert built.searcher().documents(ids)
-
-
-@pytest.mark.parametrize("kind", ["exact-stored", "lucene-stored"])
-def test_damaged_documents_are_one_error(built: Built, kind: str, tmp_path: Path) -> None:
-    """Whatever happens to the files: a MilcoError of one line, when the index is opened or a document is read."""
-    path = shutil.copytree(built.path(kind), tmp_path / "index")
-    for file in path.glob("*documents*" if kind == "exact-stored" else "*.fdt"):
-        content = file.read_bytes()
-        file.write_bytes(bytes(len(content)))
-        with pytest.raises(MilcoError) as raised:
-            open_index(path).searcher().documents([document.id for document in stored_documents()])
-        assert "\n" not in str(raised.value)
-        file.write_bytes(content)

@@ -239,11 +239,6 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
         ("update --index {exact} --vectors {store}", "engine exact cannot update an index, lucene and qdrant can"),
         ("update --index {lucene}", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
         ("update --vectors {store}", "--index is required"),
-        ("update --output {lucene} --vectors {store}", "unknown option '--output': did you mean '--index'?"),
-        (
-            "--output {lucene} --update --vectors {store}",
-            "unknown option '--update': did you mean 'milco index update'",
-        ),
         ("update --index {lucene}none --vectors {store}", "no index at "),
         ("update --index {lucene} --delete {lucene}/none", "No such file"),
         ("update --index {lucene} --vectors {store} --corpus sample", "stores no documents, omit it"),

@@ -133,22 +133,6 @@ def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypat
     assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
 
 
-def test_queries_without_hits_are_counted(english: Path, tmp_path: Path, capsys: Capture) -> None:
-    """They have words, so none is reported as empty."""
-    topics = tmp_path / "topics.tsv"
-    topics.write_text("known\tThe Nile\nunknown\tqqqq\n")
-    assert {topic for topic, _, _ in run_of(english, "--topics", topics)} == {"known"}
-    assert capsys.readouterr().err.splitlines()[-1] == "1 query without hits"
-
-
-def test_the_manifest_names_corpus_and_language(english: Path) -> None:
-    """It has no fields of vectors."""
-    manifest = open_index(english).manifest
-    assert manifest["texts"]["corpus"] == "sample-en" and manifest["texts"]["language"] == "en"
-    assert manifest["documents"] == 50 and manifest["exactness"] == "exact float"
-    assert not {"vectors", "postings", "query_scale"} & manifest.keys()
-
-
 def test_documents_without_words_are_skipped_and_counted(tmp_path: Path) -> None:
     """Only blanks and control characters; lone surrogates and NUL are allowed; ties are in order of docid."""
     rows = {"z": "dog", "blank": " \u3000", "control": "\x01", "y": "dog", "half": "a\ud800b \x00 cat", "none": ""}

@@ -149,14 +149,6 @@ def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) 
             open_index(path.parent)
 
 
-def test_parsing_loads_no_heavy_libraries() -> None:
-    """Neither torch nor Java nor numba."""
-    heavy = "import sys; from milco_pyserini.cli.index import main; main(['--vectors', 'x', '--threads', '0']); "
-    heavy += "print([m for m in ('torch', 'jnius', 'numba', 'scipy', 'pyserini') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 SLOW = """
 import sys, time
 from milco_pyserini.cli.main import start

@@ -8,7 +8,7 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, inversion, open_index
+from milco_pyserini.index import build_index, find_engine, inversion
 from milco_pyserini.index.exact_kernel import best_rows
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.sparse import open_store
@@ -52,30 +52,6 @@ def test_scores_are_the_dot_products_of_the_stores_vectors(built: SimpleNamespac
     )
 
 
-def test_the_order_of_documents_changes_nothing(built: SimpleNamespace, tmp_path: Path) -> None:
-    """The same documents in reverse give the same files."""
-    reverse = np.arange(len(built.ids))[::-1]
-    store = open_store(write_store(tmp_path / "v", built.ids[::-1], built.batch.take(reverse), part=37, parquet=True))
-    index = build_index(store, find_engine("exact"), tmp_path / "index")
-    for path in built.index.path.iterdir():
-        if path.name != "manifest.json":
-            assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name
-
-
-def test_empty_queries_and_unknown_terms_find_nothing(built: SimpleNamespace) -> None:
-    """No terms, or none that a document has: no hits, and no error."""
-    for hits in built.searcher.search([{}, {"never": 1.0}], 10):
-        assert (hits.docids, len(hits.scores)) == ([], 0)
-
-
-def test_empty_documents_are_omitted_and_counted(built: SimpleNamespace) -> None:
-    """The manifest has the number of documents in the index and of those without terms."""
-    empty = int((built.batch.lengths() == 0).sum())
-    assert empty > 0
-    assert built.index.manifest["documents"] == len(built.ids) - empty
-    assert built.index.manifest["empty_documents"] == empty
-
-
 def test_plain_vectors_are_searched_by_their_own_terms(tmp_path: Path) -> None:
     """External vectors need no vocabulary."""
     path = write_plain(tmp_path / "v.jsonl", {"b": {"cat": 2, "dog": 1}, "a": {"cat": 2}, "c": {"dog": 3}})
@@ -83,13 +59,6 @@ def test_plain_vectors_are_searched_by_their_own_terms(tmp_path: Path) -> None:
     hits = index.searcher().search([{"cat": 1.0}, {"dog": 2.0, "cat": 0.5}], 10)
     assert [one.docids for one in hits] == [["a", "b"], ["c", "b", "a"]]
     assert hits[1].scores.tolist() == [6.0, 3.0, 1.0]
-
-
-def test_a_damaged_index_is_refused(built: SimpleNamespace, tmp_path: Path) -> None:
-    """An index whose files are gone is an error that names it."""
-    (tmp_path / "manifest.json").write_bytes((built.index.path / "manifest.json").read_bytes())
-    with pytest.raises(MilcoError, match=r"damaged.*Run milco verify"):
-        open_index(tmp_path).searcher()
 
 
 @pytest.mark.parametrize("strings", [[], [""], ["", "é", "", "😀\x00\n"]])

@@ -77,23 +77,6 @@ def test_a_full_disk_is_an_error(tmp_path: Path, engine: Flat | HNSW) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_the_index_command_sets_the_links_of_hnsw(tmp_path: Path) -> None:
-    """The manifest states them; other engines refuse them."""
-    store(tmp_path / "store", made_up(60))
-    command = [
-        "--vectors",
-        str(tmp_path / "store"),
-        "--output",
-        str(tmp_path / "index"),
-        "--set",
-        "links=8",
-        "--engine",
-    ]
-    assert index_command([*command, "flat"]) == 2
-    assert index_command([*command, "hnsw"]) == 0
-    assert open_index(tmp_path / "index").manifest["build_settings"] == {"links": 8}
-
-
 @pytest.mark.parametrize("k", [1, 3, 10, 150, 5000])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_flat_is_exact_including_ties(tmp_path: Path, k: int, threads: int) -> None:

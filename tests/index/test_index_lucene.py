@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
@@ -22,7 +22,7 @@ from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.integrations.pyserini import start_java
-from milco_pyserini.sparse import escape, open_store
+from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
 pytestmark = pytest.mark.integration
@@ -87,24 +87,6 @@ def adjusted(scores: np.ndarray) -> list[float]:
         ties = ties + 1 if left and left[-1] - score <= np.float32(1e-4) else 0
         left.append(score - np.float32(1e-6) * np.float32(ties))
     return [float(score) for score in left]
-
-
-def index_terms(index: Path) -> dict[str, int]:
-    """Term -> document frequency of an index."""
-    from jnius import autoclass, cast
-
-    directory = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index)))
-    reader = autoclass("org.apache.lucene.index.DirectoryReader").open(directory)
-    terms = (
-        autoclass("org.apache.lucene.index.MultiTerms")
-        .getTerms(cast("org.apache.lucene.index.IndexReader", reader), "contents")
-        .iterator()
-    )
-    found = {}
-    while (term := terms.next()) is not None:
-        found[term.utf8ToString()] = terms.docFreq()
-    reader.close()
-    return found
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000])
@@ -238,14 +220,6 @@ def test_scores_are_sums_of_products_of_integers(built: SimpleNamespace) -> None
         assert [(-score, name) for name, score in zip(hits.docids, hits.scores.tolist(), strict=True)] == expected
 
 
-def test_terms_and_document_frequencies_are_anserinis(built: SimpleNamespace, anserini: Path) -> None:
-    """The index's terms are the vocabulary's, with the same document frequencies as Anserini's."""
-    terms = index_terms(built.ours.path)
-    used = np.unique(built.batch.columns)
-    assert set(terms) == set(vocabulary().terms[used])
-    assert terms == index_terms(anserini)
-
-
 def test_terms_that_round_to_zero_find_nothing(built: SimpleNamespace) -> None:
     """No terms, terms that round to zero and unknown terms find nothing, and disturb no other query."""
     found = built.ours.searcher().search([{}, {"w1": 0.001}, {"never": 1.0}, {"w1": 1.0}], 10, threads=2)
@@ -261,28 +235,6 @@ def test_parquet_and_jsonl_give_the_same_index(built: SimpleNamespace, tmp_path:
     for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
         assert one.docids == other.docids
         assert one.scores.tolist() == other.scores.tolist()
-
-
-def test_external_terms_are_never_split(tmp_path: Path) -> None:
-    """A term with a space in it, or longer than Lucene allows, is one term that a query finds."""
-    terms = ["two words", "\u3000", "w" * 400, "x\ue0005", "plain"]
-    vectors = {f"d{number}": {term: number + 1} for number, term in enumerate(terms)}
-    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
-    searcher = build_index(store, find_engine("lucene"), tmp_path / "index").searcher()
-    found = searcher.search([{escape(term): 1.0} for term in terms], 10)
-    assert [hits.docids for hits in found] == [[name] for name in vectors]
-    assert [hits.scores.tolist() for hits in found] == [[100.0 * (number + 1)] for number in range(len(terms))]
-
-
-@pytest.mark.parametrize("engine", ["lucene", "exact"])
-def test_engines_refuse_the_same_documents(tmp_path: Path, engine: str) -> None:
-    """An id or impacts beyond Lucene's limits end the build with the document's id, and leave nothing behind."""
-    for number, vectors in enumerate(({"x" * 40_000: {"a": 1}}, {"x" * 99: {"a": 2**30, "b": 2**30}})):
-        path = write_plain(tmp_path / f"{number}.jsonl", {"good": {"a": 1}, **vectors})
-        with pytest.raises(MilcoError, match=r"document 'xxxxx.*an index takes up to") as refused:
-            build_index(open_store(path, plain=True), find_engine(engine), tmp_path / "index")
-        assert len(str(refused.value)) < 250
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.jsonl", "1.jsonl"]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

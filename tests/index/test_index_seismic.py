@@ -7,20 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from synthetic_stores import renew_checksums, synthetic_batch, synthetic_queries, write_plain, write_store
+from synthetic_stores import renew_checksums, synthetic_batch, write_plain, write_store
 
 from milco_pyserini.cli.index import main
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, Seismic, build_index, find_engine, open_index, recall, seismic
 from milco_pyserini.index.protocol import GroundTruth
-from milco_pyserini.index.tuning import search_grid
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -67,16 +65,6 @@ def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None
     assert index.manifest["documents"] == len(recall.read_ground_truth(index.path).queries) == 3
 
 
-def test_settings_change_a_search_and_not_the_index(built: SimpleNamespace) -> None:
-    """One term of each query finds less than all terms; the manifest does not change."""
-    queries = synthetic_queries(40)
-    few = built.index.searcher({"query_cut": 1}).search(queries, 10)
-    many = built.index.searcher(THOROUGH).search(queries, 10)
-    assert sum(hits.scores.sum() for hits in few) < sum(hits.scores.sum() for hits in many)
-    assert open_index(built.index.path).manifest["search_settings"] == {"query_cut": 10, "heap_factor": 0.9}
-    assert built.index.manifest["build_settings"] == {"n_postings": 200, "summary_energy": 0.4}
-
-
 @pytest.mark.parametrize(
     ("engine", "settings", "message"),
     [
@@ -107,12 +95,6 @@ def test_the_search_command_takes_settings_for_one_run(built: SimpleNamespace, t
     on_exact = ["--index", str(built.root / "exact"), *topics, "--output", str(tmp_path / "none")]
     assert search([*on_exact, "--set", "query_cut=5"]) == 2
     assert not (tmp_path / "none").exists()
-
-
-def test_build_settings_cannot_be_changed_by_a_search(built: SimpleNamespace) -> None:
-    """n_postings is fixed in the index."""
-    with pytest.raises(MilcoError, match="`n_postings=10`: it is fixed when the index is built"):
-        built.index.searcher({"n_postings": 10})
 
 
 def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) -> None:
@@ -325,17 +307,3 @@ def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys
         assert main(["tune", *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err
     assert (copied / "manifest.json").read_bytes() == before
-
-
-def test_tune_skips_settings_that_cannot_be_faster() -> None:
-    """Of each query_cut, no heap_factor below the first that reaches the recall; no query_cut above one with which
-    the highest heap_factor does.
-    """
-
-    def figures(at: float) -> Callable[[tuple[int, float]], recall.RecallPoint]:
-        return lambda pair: recall.RecallPoint(1.0 if pair[1] <= at else 0.0, 1.0)
-
-    tried = dict(search_grid(figures(0.8), 0.9))
-    assert {heap for _, heap in tried} == {1.0, 0.95, 0.9, 0.8}
-    assert len(list(search_grid(figures(0.0), 0.9))) > len(tried)
-    assert [*dict(search_grid(figures(1.0), 0.9))] == [(3, 1.0)]

@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.cli.corpora import main
-from milco_pyserini.corpora import open_answers, open_qrels, open_topics
-from milco_pyserini.corpora.benchmarks.irds import MIRACL_LANGUAGES
+from milco_pyserini.corpora import open_answers, open_qrels
 from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, is_known_corpus
-from milco_pyserini.corpora.ir_datasets import DatasetQrels
 from milco_pyserini.errors import MilcoError
-
-MIRACL = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
 
 # Benchmark -> number of languages: those of the paper's tables, of cross-language retrieval, and of MTEB since.
 WANTED = {
@@ -75,12 +71,6 @@ def test_names_of_corpora_are_known_without_reading_them(tmp_path: Path) -> None
     assert not is_known_corpus(str(tmp_path / "corpus.jsonl"))
 
 
-def test_every_name_belongs_to_one_benchmark() -> None:
-    """The table of all names is as long as those of the benchmarks together."""
-    assert len(CORPORA) == sum(len(family.corpora) for family in BENCHMARKS.values())
-    assert len(TOPICS) == sum(len(family.topics) for family in BENCHMARKS.values())
-
-
 def test_sizes_add_up_to_the_published_totals() -> None:
     """MLDR's card and MTEB's statistics have totals, so a slip in one language or pair would show."""
     assert (documents_of("mldr"), topics_of("mldr", "-dev"), topics_of("mldr", "-test")) == (493_709, 2600, 3800)
@@ -92,17 +82,6 @@ def test_sizes_add_up_to_the_published_totals() -> None:
     assert topics_of("mlqa", "-dev") == 15_747
     assert documents_of("mteb-mlqa") == 1690 + 17_297
     assert (topics_of("mteb-mlqa", "-validation"), topics_of("mteb-mlqa", "-test")) == (1920, 36_756 - 17_297)
-
-
-@pytest.mark.skipif(not MIRACL.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
-def test_miracl_topics_and_qrels_have_the_published_sizes() -> None:
-    """The development sets as Pyserini has them, against the sizes in ir_datasets."""
-    for code in MIRACL_LANGUAGES:
-        queries = {query.id for query in open_topics(str(MIRACL / f"queries.dev.{code}.tsv.gz"))}
-        qrels = open_qrels(str(MIRACL / f"qrels.dev.{code}.txt.gz"))
-        assert len(queries) == TOPICS[f"miracl-{code}-dev"].size, code
-        assert sum(map(len, qrels.values())) == DatasetQrels(f"miracl/{code}/dev").published_size(), code
-        assert qrels.keys() == queries
 
 
 def test_every_benchmark_has_a_license_and_a_citation() -> None:

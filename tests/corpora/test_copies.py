@@ -20,8 +20,6 @@ from milco_pyserini.corpora import Document, Query, open_answers, open_corpus, o
 from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.errors import MilcoError, Unreachable
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "eval" / "limit-small"
-
 
 def written(path: Path, text: str) -> Path:
     """Write a file and the directories above it."""
@@ -177,27 +175,6 @@ def test_rows_that_cannot_be_right_are_refused(name: str, line: str, why: str, t
         read("limit", "limit-test", tmp_path)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/eval/limit-small")
-def test_limit_small_is_read_completely(tmp_path: Path) -> None:
-    """The real dataset in the layout of its repository, where the table of judgments is called default."""
-    tables = {
-        "default": ("test", "qrels.jsonl"),
-        "corpus": ("corpus", "corpus.jsonl"),
-        "queries": ("queries", "q.jsonl"),
-    }
-    card(tmp_path, {name: {split: path} for name, (split, path) in tables.items()})
-    documents = list(open_corpus(str(SHARED / "corpus.en.jsonl.gz")))
-    queries = list(open_topics(str(SHARED / "queries.en.tsv")))
-    qrels = open_qrels(str(SHARED / "qrels.en.txt"))
-    json_lines(tmp_path / "corpus.jsonl", *({"_id": d.id, "title": "", "text": d.text} for d in documents))
-    json_lines(tmp_path / "q.jsonl", *({"_id": query.id, "text": query.text} for query in queries))
-    judged = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
-    rows = [{"query-id": query, "corpus-id": document, "score": grade} for query, document, grade in judged]
-    json_lines(tmp_path / "qrels.jsonl", *rows)
-    assert read("limit-small", "limit-small-test", tmp_path) == (documents, queries, qrels)
-    assert (len(documents), len(queries), len(judged)) == (46, 1000, 2000)
-
-
 def test_mldr_qrels_are_the_passages_of_each_query(tmp_path: Path) -> None:
     """The directory of one language is accepted as a copy, too."""
     folder = tmp_path / "mldr-v1.0-ar"
@@ -311,20 +288,6 @@ def test_an_incomplete_zip_archive_is_refused(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:30])
     with pytest.raises(MilcoError, match=r"MLQA_V1\.zip is not a complete zip file"):
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
-
-
-def test_an_encrypted_or_unsupported_zip_archive_is_refused(tmp_path: Path) -> None:
-    """Encrypted (a bit of the flags), or with a compression that Python does not know."""
-    with zipfile.ZipFile(tmp_path / "MLQA_V1.zip", "w") as archive:
-        archive.writestr("MLQA_V1/dev/dev-context-de-question-de.json", "{}")
-    plain = (tmp_path / "MLQA_V1.zip").read_bytes()
-    directory = plain.rindex(b"PK\x01\x02")
-    for place, value in ((8, 1), (10, 77)):
-        damaged = bytearray(plain)
-        damaged[directory + place] = damaged[place - 2] = value
-        (tmp_path / "MLQA_V1.zip").write_bytes(damaged)
-        with pytest.raises(MilcoError, match=r"MLQA_V1\.zip cannot be unpacked \(.*\): pass the directory"):
-            list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
 
 
 def test_afriqa_documents_are_the_distinct_gold_passages(tmp_path: Path) -> None:

@@ -278,21 +278,6 @@ def test_an_unknown_name_gets_the_nearest_match(opener: Opener, name: str, near:
     assert f"? 'milco corpora show {benchmark}' lists {benchmark}" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("opener", "name", "pattern"),
-    [
-        (open_corpus, "miracl", "miracl-LANG (ar bn de en es fa ...)"),
-        (open_topics, "Miracl", "miracl-LANG-SPLIT (ar bn de en es fa ...)"),
-        (open_topics, "limit", "limit-test, limit-small-test"),
-    ],
-)
-def test_a_benchmarks_name_gets_the_pattern_of_its_names(opener: Opener, name: str, pattern: str) -> None:
-    """A benchmark has a corpus per language and topics per split."""
-    with pytest.raises(MilcoError) as caught:
-        opener(name)
-    assert f"did you mean {pattern}? 'milco corpora show {name.lower()}' lists its names" in str(caught.value)
-
-
 def test_topics_passed_as_a_corpus_are_recognized() -> None:
     """And a corpus passed as topics."""
     with pytest.raises(
@@ -362,18 +347,6 @@ def test_qrels_of_a_sample_language_stay_within_it() -> None:
     for query, grades in one.items():
         assert grades == {document: every[query][document] for document in every[query] if document in documents}
         assert grades
-
-
-def test_opening_files_loads_neither_ir_datasets_nor_torch(tmp_path: Path) -> None:
-    """Nor numpy or transformers: --help must not wait for them."""
-    (tmp_path / "c.tsv").write_text("1\tx\n")
-    code = (
-        "import sys; from milco_pyserini.corpora import open_corpus;"
-        "assert [d.text for d in open_corpus(sys.argv[1])] == ['x'];"
-        "print(*sorted({'torch', 'ir_datasets', 'numpy', 'transformers'} & set(sys.modules)))"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "c.tsv")]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
 @pytest.mark.parametrize(

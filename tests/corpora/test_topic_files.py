@@ -2,16 +2,13 @@
 
 import gzip
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from milco_pyserini.corpora import Query, open_qrels, open_topics
-from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS
 from milco_pyserini.errors import MilcoError
 
-MIRACL_TOPICS = Path(__file__).parents[3] / "shared" / "data" / "eval" / "miracl-topics"
 TWO = [Query("1", "where does the Nile rise"), Query("q-2", "ما هي المسألة؟")]
 TREC = """<?xml version="1.0"?>
 <top>
@@ -168,22 +165,3 @@ def test_a_directory_of_qrels_is_refused(tmp_path: Path) -> None:
     """It may hold several splits."""
     with pytest.raises(MilcoError, match="is a directory"):
         open_qrels(str(tmp_path))
-
-
-@pytest.mark.skipif(not MIRACL_TOPICS.is_dir(), reason="needs ../shared/data/eval/miracl-topics")
-@pytest.mark.parametrize(
-    ("split", "language"), [*(("dev", code) for code in MIRACL_SPLITS["dev"]), ("train", "sw"), ("train", "te")]
-)
-def test_miracl_topics_and_qrels_are_read_completely(split: str, language: str) -> None:
-    """Those of dev in all 18 languages, against a count that splits lines at tabs and spaces."""
-    topics_file = MIRACL_TOPICS / f"queries.{split}.{language}.tsv.gz"
-    qrels_file = MIRACL_TOPICS / f"qrels.{split}.{language}.txt.gz"
-    lines = gzip.decompress(topics_file.read_bytes()).decode().rstrip("\n").split("\n")
-    rows = [line.split() for line in gzip.decompress(qrels_file.read_bytes()).decode().splitlines()]
-
-    topics = open_topics(str(topics_file))
-    assert topics.check().records == len(lines)
-    assert [f"{query.id}\t{query.text}" for query in topics] == lines
-    qrels = open_qrels(str(qrels_file))
-    assert {query: len(grades) for query, grades in qrels.items()} == Counter(row[0] for row in rows)
-    assert sum(grade for grades in qrels.values() for grade in grades.values()) == sum(int(row[3]) for row in rows)

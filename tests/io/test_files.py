@@ -175,10 +175,7 @@ def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path: Path) -
     path = tmp_path / "index"
     path.mkdir()
     (path / "old").write_text("old")
-    with (
-        pytest.raises(MilcoError, match=r"index exists.*`overwrite=True`"),
-        atomic_directory(path, False, ours),
-    ):
+    with pytest.raises(MilcoError, match=r"index exists.*`overwrite=True`"), atomic_directory(path, False, ours):
         pytest.fail("the block must not run")
     with atomic_directory(path, True, ours) as place:
         (place / "new").write_text("new")
@@ -211,10 +208,7 @@ def test_a_foreign_directory_is_never_replaced(tmp_path: Path, kind: str, overwr
 def test_an_output_that_appears_during_the_work_is_not_replaced(tmp_path: Path) -> None:
     """Of two runs without --overwrite, the first to finish wins; the other fails and leaves nothing."""
     path = tmp_path / "index"
-    with (
-        pytest.raises(MilcoError, match="index exists"),
-        atomic_directory(path, False, ours) as place,
-    ):
+    with pytest.raises(MilcoError, match="index exists"), atomic_directory(path, False, ours) as place:
         (place / "new").write_text("late")
         path.mkdir()
         (path / "old").write_text("first")
@@ -258,25 +252,6 @@ def test_content_is_flushed_before_the_rename(tmp_path: Path, flushed: dict[str,
     with atomic_file(tmp_path / "file") as handle:
         handle.write(b"3" * 999)
     assert str(tmp_path) in flushed
-
-
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
-def test_a_file_system_without_directory_fsync_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    """Some FUSE and SMB mounts refuse fsync on directories."""
-    fsync = os.fsync
-
-    def files_only(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(code, os.strerror(code))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", files_only)
-    write_json(tmp_path / "index.json", {})
-    with atomic_directory(tmp_path / "index", False, ours) as place:
-        (place / "new").write_text("new")
-    assert names(tmp_path) == ["index", "index.json"]
 
 
 def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
@@ -415,17 +390,6 @@ def test_paths_that_cannot_be_files_are_refused(tmp_path: Path, overwrite: bool)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
-def test_an_unwritable_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest existing parent decides, and the system rather than its mode."""
-
-    def denied(dir: Path) -> IO:
-        raise PermissionError(errno.EACCES, "Permission denied", str(dir))
-
-    monkeypatch.setattr("tempfile.TemporaryFile", denied)
-    with pytest.raises(MilcoError, match=rf"run.txt` .* {tmp_path} \(Permission denied"):
-        validate_output_file(tmp_path / "runs" / "run.txt", False)
-
-
 def test_a_full_disk_is_reported_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises the same OSError as a disk that becomes full."""
 
@@ -499,13 +463,20 @@ def test_names_may_have_the_maximum_length(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_system_without_permissions_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """chmod may fail (vfat, some FUSE)."""
+    """chmod may fail (vfat, some FUSE), and fsync of directories (FUSE, SMB)."""
+    fsync = os.fsync
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(descriptor)
+
     monkeypatch.setattr(os, "chmod", refused)
     monkeypatch.setattr(os, "fchmod", refused)
+    monkeypatch.setattr(os, "fsync", files_only)
     write_json(tmp_path / "index.json", {})
     with atomic_directory(tmp_path / "index", False, ours) as place:
         (place / "new").write_text("new")

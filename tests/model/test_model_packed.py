@@ -178,14 +178,6 @@ def test_batched_attention_equals_torchs(length: int) -> None:
     torch.testing.assert_close(attention(parts).float(), exact, atol=2e-2, rtol=0)
 
 
-def test_vectors_do_not_depend_on_batch_composition() -> None:
-    """A text in a batch of its own, and the same text among others in another order."""
-    forward, rows = PackedForward(network(), torch.float32), random_rows()
-    together, _ = forward(rows[::-1])
-    for number, row in enumerate(reversed(rows)):
-        torch.testing.assert_close(together[number], forward([row])[0][0], atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks shorter than a text, in the layers and in the head."""
@@ -197,28 +189,6 @@ def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.Mo
     for one, other in zip(PackedForward(model, dtype)(random_rows()), complete, strict=True):
         assert one is not None and other is not None
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
-
-
-def test_the_head_computes_one_block_of_logits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four texts of 512 tokens: no product with the decoder is larger than 1,024 tokens by 4,096 pieces."""
-    model = network(encoder={"max_position_embeddings": 514, "num_hidden_layers": 1})
-    forward = PackedForward(model, torch.bfloat16)
-    sizes: list[tuple[int, ...]] = []
-
-    class Watched:
-        def __init__(self, decoder: Linear) -> None:
-            self.decoder = decoder
-
-        def product(self, states: Tensor) -> Tensor:
-            logits = self.decoder.product(states)
-            sizes.append(tuple(logits.shape))
-            return logits
-
-    watched = [(chunk, Watched(decoder)) for chunk, decoder in forward.decoder]
-    monkeypatch.setattr(forward, "decoder", watched)
-    forward(random_rows([512] * 4))
-    assert max(rows * columns for rows, columns in sizes) == 1024 * 4096
-    assert sum(rows * columns for rows, columns in sizes) == 4 * 512 * 5000
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -288,12 +258,6 @@ def test_training_and_half_precision_are_refused() -> None:
         PackedForward(model, torch.float16)
     with pytest.raises(NotPacked, match="in training"):
         PackedForward(model.train(), torch.float32)
-
-
-def test_a_row_without_tokens_is_refused() -> None:
-    """It has no highest logit."""
-    with pytest.raises(ValueError, match="row 1 has no tokens"):
-        PackedForward(network(), torch.float32)([[0, 2], []])
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 127, 129, 300])

@@ -6,9 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn import functional
 
-from milco_pyserini.model import pooling
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.model.pooling import VOCABULARY_CHUNK, highest_logits, max_logits, max_logits_reference
 
@@ -51,43 +49,6 @@ def test_default_chunks_change_nothing(texts: int, tokens: int, vocabulary: int)
     """At the default chunk, one piece more or less, and several blocks of texts: equal to the reference."""
     values = case(texts, tokens, 3, vocabulary, seed=texts)
     torch.testing.assert_close(max_logits(*values), max_logits_reference(*values), atol=1e-5, rtol=1e-5)
-
-
-def test_all_logits_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest block of logits is 4 million numbers, far from [B, S, V_e]."""
-    sizes = []
-
-    def linear(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        logits = functional.linear(states, weight, bias)
-        sizes.append(logits.numel())
-        return logits
-
-    values = case(4, 512, 4, 2 * VOCABULARY_CHUNK, seed=0)
-    wanted = max_logits_reference(*values)
-    monkeypatch.setattr(pooling, "functional", type("Spy", (), {"linear": staticmethod(linear)}))
-    torch.testing.assert_close(max_logits(*values), wanted, atol=1e-5, rtol=1e-5)
-    assert sum(sizes) == 4 * 512 * 2 * VOCABULARY_CHUNK
-    assert max(sizes) <= 1 << 22
-
-
-def test_a_row_of_padding_is_refused() -> None:
-    """A text without an unmasked token has no maximum: an error, not zeros that look like a vector."""
-    projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
-    mask[1] = False
-    with pytest.raises(ValueError, match="has no unmasked token"):
-        max_logits(projected, mask, weight, bias)
-
-
-def test_gradients_equal_the_references() -> None:
-    """Training may use max_logits: its gradients are those of the reference."""
-    projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)
-    gradients = []
-    for pool in (max_logits, max_logits_reference):
-        leaves = [tensor.clone().requires_grad_() for tensor in (projected, weight, bias)]
-        pool(leaves[0], mask, leaves[1], leaves[2]).square().sum().backward()
-        gradients.append([leaf.grad for leaf in leaves])
-    for actual, wanted_gradient in zip(*gradients, strict=True):
-        torch.testing.assert_close(actual, wanted_gradient)
 
 
 def test_a_frozen_decoder_has_no_gradient() -> None:

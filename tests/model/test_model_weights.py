@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from golden_set import CHECKPOINTS, GOLDEN, TEXTS, bent, dense, encoder
+from golden_set import CHECKPOINTS, GOLDEN, TEXTS, dense, encoder
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
@@ -56,12 +56,6 @@ def test_a_configuration_may_leave_the_padding_id_to_transformers(tmp_path: Path
     weights = load_checkpoint(tmp_path, {})
     assert isinstance(weights, NetworkWeights)
     assert weights.config.encoder.pad_token_id == weights.to_model().config.encoder.pad_token_id == 1
-
-
-def test_the_papers_lexecho_head_is_as_wide_as_the_connector() -> None:
-    """It weighs projected states, and the authors' weighs the encoder's."""
-    with pytest.raises(MilcoError, match=r"echo\.weight \(1, 32\) instead of \(1, 24\)"):
-        load_checkpoint(GOLDEN / "ckpt_distillation", {"echo_variant": "paper"})
 
 
 def test_changes_of_the_model_are_encoded() -> None:
@@ -122,12 +116,3 @@ def test_a_bert_encoder_encodes(tmp_path: Path) -> None:
         one.network.validate_length(515)
     with pytest.raises(MilcoError, match="takes 3 to 512 tokens"):
         encoder("distillation").network.validate_length(513)
-
-
-def test_a_padding_id_without_a_position_is_refused(tmp_path: Path) -> None:
-    """XLM-R counts positions from it."""
-    directory = bent(tmp_path, "distillation")
-    path = tmp_path / "m_encoder" / "config.json"
-    write_json(path, json.loads(path.read_text()) | {"pad_token_id": 520})
-    with pytest.raises(MilcoError, match=r"pad_token_id 520: must be below encoder\.max_position_embeddings 514"):
-        load(directory)

@@ -49,11 +49,6 @@ def test_kept_impacts_equal_the_stores(store: VectorStore) -> None:
         assert len(vector) == min(6, len(complete))
 
 
-def test_no_rule_changes_nothing(store: VectorStore) -> None:
-    """Without rules and views the vectors are the store's."""
-    assert list(PrunedStore(store).vectors()) == list(store.vectors())
-
-
 def test_one_view_can_be_kept(store: VectorStore) -> None:
     """Columns of the other view are dropped, and the manifest names the view that is kept."""
     pruned = PrunedStore(store, views=["pivot"])

@@ -154,13 +154,6 @@ def without_checksums(store: VectorStore) -> VectorStore:
     return VectorStore(store.path, store.manifest | {"parts": parts})
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_store_without_checksums_is_read(tmp_path: Path, kind: str) -> None:
-    """External tools may write manifests without them."""
-    store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], kind))
-    assert list(store.vectors()) == [("d0", {"music": 100})]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
@@ -293,16 +286,6 @@ def test_weights_on_disk_are_finite(tmp_path: Path, weight: float) -> None:
             list(read())
 
 
-def test_blank_lines_are_skipped(tmp_path: Path) -> None:
-    """Blank lines, a byte order mark and CRLF are ignored, but counted in an error's line number."""
-    lines = [b"\xef\xbb\xbf", vector("0", a=1), b"\r\n \n", vector("1", b=2), b"\n"]
-    path = plain(tmp_path, *lines)
-    assert list(PlainStore(path).vectors()) == [("0", {"a": 1}), ("1", {"b": 2})]
-    path = plain(tmp_path, *lines, vector("2", c="x"))
-    with pytest.raises(MilcoError, match=r"vectors\.jsonl:6: weight 'x'"):
-        list(PlainStore(path).vectors())
-
-
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), 0, -1, 1e300])
 def test_the_scale_of_external_vectors_is_validated(tmp_path: Path, scale: float) -> None:
     """NaN, infinity, zero and what leaves no room for a weight of 1 are refused before a line is read."""
@@ -311,16 +294,6 @@ def test_the_scale_of_external_vectors_is_validated(tmp_path: Path, scale: float
     path = plain(tmp_path, vector("1", a=3_000_000))
     with pytest.raises(MilcoError, match=r":1: weight 3000000 of term 'a' x scale 1000 is above 2,147,483,647"):
         list(PlainStore(path, 1000).vectors())
-
-
-@pytest.mark.parametrize("damage", ["cut", "other"])
-def test_damaged_gzip_is_named(tmp_path: Path, damage: str) -> None:
-    """A truncated or invalid gzip file is an error with its path."""
-    path = plain(tmp_path, *(vector(str(number), a=number + 1) for number in range(500)), name="v.jsonl.gz")
-    file = path / "v.jsonl.gz"
-    file.write_bytes(file.read_bytes()[:-40] if damage == "cut" else b"plain text")
-    with pytest.raises(MilcoError, match=r"v\.jsonl\.gz is not a complete gzip file"):
-        list(PlainStore(path).vectors())
 
 
 def test_a_directory_without_vectors_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Escaped terms: nothing is lost and nothing collides, for any string, in Java as in Python."""
 
-import itertools
 import sys
 
 import pytest
@@ -142,11 +141,3 @@ def test_two_columns_of_one_term_are_refused(english: list[str], source: list[st
     """A piece that equals a prefixed piece of the other view, or another piece, is named."""
     with pytest.raises(MilcoError, match=f"two columns of the vocabulary share the term '{twice}'"):
         Vocabulary(english, source)
-
-
-def test_all_short_strings_have_different_terms() -> None:
-    """All strings of up to four of the characters that escaping uses."""
-    alphabet = f" {DELIMITER}{ESCAPE}#0"
-    texts = ["".join(parts) for size in range(5) for parts in itertools.product(alphabet, repeat=size)]
-    assert len({escape(text) for text in texts}) == len(texts)
-    assert [unescape(escape(text)) for text in texts] == texts

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from milco_pyserini.encode import batches
 from milco_pyserini.encode.batches import BatchRunner
-from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, empty_batch, pivot_entries
+from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.forward import Forward, PaddedForward
 from milco_pyserini.sparse import VIEWS
@@ -117,20 +117,6 @@ def test_source_terms_are_pooled_as_by_a_loop(pool: str) -> None:
     for (columns, weights), expected in zip(batch.rows(), wanted, strict=True):
         assert columns.tolist() == list(expected)
         np.testing.assert_allclose(weights, list(expected.values()), rtol=1e-6)
-
-
-def test_views_are_concatenated_in_every_row() -> None:
-    """Pivot columns first, then source columns, rows without either in their place."""
-    pivot = ViewRows(np.array([2, 0, 1]), np.array([1, 3, 0], np.int32), np.array([1, 2, 3], np.float32))
-    source = ViewRows(np.array([1, 2, 0]), np.array([9, 7, 8], np.int32), np.array([4, 5, 6], np.float32))
-    batch = concat_views(pivot, source, 5)
-    assert [(columns.tolist(), weights.tolist()) for columns, weights in batch.rows()] == [
-        ([1, 3, 9], [1, 2, 4]),
-        ([7, 8], [5, 6]),
-        ([0], [3]),
-    ]
-    assert (batch.indptr.dtype, batch.columns.dtype, batch.weights.dtype) == (np.int64, np.int32, np.float32)
-    assert empty_batch(3, 5).lengths().tolist() == [0, 0, 0]
 
 
 @pytest.mark.integration

@@ -150,17 +150,6 @@ def test_one_text_is_a_batch_of_one() -> None:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_packed_texts_have_the_vectors_of_padded_ones(pooling: str) -> None:
-    """PackedEncoder equals transformers' own forward of a padded batch."""
-    fast = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
-    vectors = fast.encode_document(TEXTS)
-    assert isinstance(fast.network, PackedEncoder)
-    plain = DenseEncoder(str(ENCODER), pooling, device="cpu", dtype="float32")
-    plain.network = plain.model
-    assert plain.encode_document(TEXTS) == pytest.approx(vectors, abs=1e-5)
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("layout", ["XLM-R", "BERT", "decoder"])
 def test_vectors_equal_transformers(layout: str, pooling: str, tmp_path: Path) -> None:
     """One text at a time through AutoModel, pooled and normalized by hand."""
@@ -263,16 +252,6 @@ def test_an_unsupported_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) 
         DenseEncoder(str(ENCODER), device="cpu").validate_length(600)
 
 
-def test_a_missing_pooler_does_not_change_the_hash(tmp_path: Path) -> None:
-    """It is initialized at random, and the vectors do not depend on it."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-    BertForMaskedLM(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
-    word_tokenizer(tmp_path, before=True)
-    assert len({DenseEncoder(str(tmp_path), device="cpu").weight_hash for _ in range(2)}) == 1
-
-
 def test_a_missing_pooler_is_not_reported(tmp_path: Path) -> None:
     """transformers advises to train it; dense vectors do not depend on it."""
     from transformers import BertConfig, BertForMaskedLM
@@ -288,23 +267,6 @@ def test_a_missing_pooler_is_not_reported(tmp_path: Path) -> None:
     finally:
         logger.removeHandler(handler)
     assert stderr.getvalue() == "" and logger.level == level
-
-
-def test_loading_prints_no_irrelevant_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some releases of transformers warn about every large tokenizer as if it were Mistral's."""
-    from transformers import BertConfig, BertModel, tokenization_utils_base
-
-    stderr: list[str] = []
-    monkeypatch.setattr(tokenization_utils_base.logger, "warning", lambda text, *_: stderr.append(text))
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
-    BertModel(BertConfig(vocab_size=100_001, num_hidden_layers=1, **sizes)).save_pretrained(tmp_path)
-    word_tokenizer(tmp_path, before=True)
-    definition = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
-    vocabulary = definition["model"]["vocab"]
-    vocabulary |= {f"w{number}": number for number in range(len(vocabulary), 100_001)}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
-    DenseEncoder(str(tmp_path), device="cpu")
-    assert stderr == []
 
 
 def test_a_dense_store_has_every_document_and_describes_itself(run: Run, tmp_path: Path) -> None:
@@ -323,18 +285,6 @@ def test_a_dense_store_has_every_document_and_describes_itself(run: Run, tmp_pat
     assert np.linalg.norm(matrix, axis=1) == pytest.approx([float(number % 7 > 0) for number in range(25)], abs=1e-5)
     expected = DenseEncoder(str(ENCODER), device="cpu", dtype="float32").encode_document(["old harbour river"])[0]
     assert vectors_of(store.path)["d3"] == pytest.approx(expected, abs=1e-6)
-
-
-def test_shards_and_resuming_give_the_same_dense_store(run: Run) -> None:
-    """Several processes, or an interrupted and resumed run, give the bytes of one run."""
-    assert run("--corpus", "c.jsonl", "--output", "one")[0] == 0
-    for shard in ("1", "0"):
-        shards = ["--shard-num", "2", "--shard-id", shard]
-        assert run("--corpus", "c.jsonl", "--output", "two", *shards)[0] == 0
-    assert everything(Path("two")) == everything(Path("one"))
-    assert "is complete: nothing to do" in run("--corpus", "c.jsonl", "--output", "one")[1]
-    code, stderr = run("--corpus", "c.jsonl", "--output", "one", "--pooling", "cls")
-    assert code == 2 and "one was begun with pooling mean, not cls: choose another --output" in stderr
 
 
 def test_a_worker_encodes_what_one_process_writes(run: Run) -> None:
@@ -424,16 +374,3 @@ def test_sparse_and_dense_stores_are_not_mixed_up(run: Run) -> None:
         open_store(Path("dense"))
     with pytest.raises(MilcoError, match=r"^terms holds sparse vectors, dense ones are needed .*`engine=lucene`"):
         open_dense_store(Path("terms"))
-
-
-def test_a_damaged_part_is_named(run: Run) -> None:
-    """A truncated part, and one whose bytes have changed."""
-    assert run("--corpus", "c.jsonl")[0] == 0
-    part = Path("vectors/c.dense/parts/part-00001.parquet")
-    whole = part.read_bytes()
-    part.write_bytes(whole[:-1])
-    with pytest.raises(MilcoError, match=r"part-00001.parquet is missing or not of .* bytes. Run the same encode"):
-        list(open_dense_store(Path("vectors/c.dense")).batches())
-    part.write_bytes(whole[:600] + bytes([whole[600] ^ 1]) + whole[601:])
-    with pytest.raises(MilcoError, match=r"part-00001.parquet has changed"):
-        list(open_dense_store(Path("vectors/c.dense")).batches())

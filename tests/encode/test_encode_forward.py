@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.model.forward import PaddedForward, choose_forward, pad_rows
+from milco_pyserini.model.forward import PaddedForward, choose_forward
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.model.pooling import log_saturation
@@ -52,13 +52,6 @@ def test_padded_forward_equals_the_model(model: MilcoModel, rows: list[list[int]
 def test_without_a_lexecho_head_there_is_no_echo() -> None:
     """Only logits."""
     assert PaddedForward(encoder("alignment").model, CPU, torch.float32)([[0, 9, 2]])[1] is None
-
-
-def test_padded_lengths_are_rounded_within_the_positions() -> None:
-    """On a GPU to a multiple of eight tokens; padding never changes a vector (see test_encoder.py)."""
-    for limit, width in ((512, 8), (5, 5)):
-        ids, mask = pad_rows([[0, 5, 2]], 1, limit, torch.device("cuda"))
-        assert ids.tolist() == [[0, 5, 2] + [1] * (width - 3)] and mask.sum() == 3
 
 
 def test_layers_of_one_kind_are_one_graph(model: MilcoModel) -> None:

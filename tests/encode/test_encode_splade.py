@@ -23,13 +23,12 @@ from transformers import (
 )
 
 from milco_pyserini.cli.encode import main
-from milco_pyserini.encode.contract import MilcoDocumentEncoder, open_query_encoder
+from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
-from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
 PIECES = 358
@@ -103,26 +102,6 @@ def test_weights_equal_the_models_own_logits(checkpoints: dict[str, Path], kind:
     assert all(0 < np.count_nonzero(row) < PIECES for row in found[[0, 1, 2, 4]])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_reference_forward_gives_the_same_weights(checkpoints: dict[str, Path], kind: str) -> None:
-    """SparseEncoderModel.forward over a padded batch."""
-    encoder = load(checkpoints[kind])
-    ids = encoder.tokenizer.ids(["music", "the old harbour"])
-    mask = torch.tensor([[1] * len(row) + [0] * (len(ids[1]) - len(row)) for row in ids])
-    with torch.inference_mode():
-        output = encoder.model(torch.tensor([row + [0] * (len(ids[1]) - len(row)) for row in ids]), mask)
-    np.testing.assert_allclose(rows(encoder, ["music", "the old harbour"]), output.pivot.numpy(), atol=1e-5, rtol=1e-5)
-    assert output.echo is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_bfloat16_is_close_to_float32(checkpoints: dict[str, Path], kind: str) -> None:
-    """Only the precision of the products changes, not the hash."""
-    exact, rounded = load(checkpoints[kind]), load(checkpoints[kind], "bfloat16")
-    assert 0 < np.abs(rows(rounded, TEXTS) - rows(exact, TEXTS)).mean() < 0.01
-    assert rounded.weight_hash == exact.weight_hash
-
-
 def test_special_tokens_are_never_terms(tmp_path: Path) -> None:
     """However high their logits, and even if the text spells them."""
     model = MODELS["bert"]()
@@ -173,23 +152,6 @@ def test_hashes_are_of_the_weights(checkpoints: dict[str, Path]) -> None:
     assert len({load(path).weight_hash for path in checkpoints.values()}) == len(KINDS)
 
 
-def test_queries_are_encoded_by_the_encoder_of_the_vectors(checkpoints: dict[str, Path]) -> None:
-    """The manifest names it; another checkpoint is refused."""
-    encoder = load(checkpoints["bert"])
-    manifest = {
-        "encoder": str(checkpoints["bert"]),
-        "weight_hash": encoder.weight_hash,
-        "tokenizer_hash": encoder.tokenizer_hash,
-        "scale": 100.0,
-        "views": ["pivot"],
-    }
-    queries = open_query_encoder(manifest, device="cpu", dtype="float32")
-    documents = MilcoDocumentEncoder(str(checkpoints["bert"]), "cpu", "float32")
-    assert queries.encode("the old harbour") == documents.encode(["the old harbour"])[0] != {}
-    with pytest.raises(MilcoError, match="does not fit: the vectors were encoded by"):
-        open_query_encoder(manifest, str(checkpoints["distilbert"]), "cpu", "float32")
-
-
 def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     """encode --encoder accepts such a checkpoint; the manifest leads to the query encoder, with the same terms."""
     (tmp_path / "c.tsv").write_text("d1\tmusic\nd2\tthe old harbour\n")
@@ -209,20 +171,6 @@ def test_a_match_is_explained_by_its_strongest_tokens(checkpoints: dict[str, Pat
     expected = encoder.similarity(encoder.encode_query("music"), encoder.encode_document("the old harbour"))
     assert explanation.total == pytest.approx(float(expected[0, 0]), rel=1e-5)
     assert set(explanation.document.origins) == set(explanation.document.weights)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_layers_of_every_model_type_can_be_compiled(
-    checkpoints: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The layers to compile are found in every type of model; a single text is not worth it."""
-    compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda module, **_: compiled.append(module))
-    forward = PaddedForward(load(checkpoints[kind]).model, torch.device("cpu"), torch.float32, compiled_from=1)
-    forward([[2, 40, 3]])
-    assert not compiled
-    forward([[2, 40, 3], [2, 41, 3]])
-    assert len(compiled) == 2
 
 
 def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Path], tmp_path: Path) -> None:
@@ -298,19 +246,6 @@ def test_other_poolings_are_refused(
         assert load(directory).views == (PIVOT,)
         return
     with pytest.raises(MilcoError, match=refused):
-        load(directory)
-
-
-def test_a_vocabulary_that_lists_a_piece_twice_is_refused(tmp_path: Path) -> None:
-    """An id without a piece would be a column without a term: one line, not a failure later on."""
-    directory = save(MODELS["bert"](), tmp_path)
-    definition = json.loads((directory / "tokenizer.json").read_text("utf-8"))
-    definition["model"]["vocab"].pop(
-        next(piece for piece, number in definition["model"]["vocab"].items() if number == 200)
-    )
-    definition["model"]["vocab"]["surplus"] = PIECES
-    (directory / "tokenizer.json").write_text(json.dumps(definition), "utf-8")
-    with pytest.raises(MilcoError, match=r"the tokenizer of .* has 358 pieces and none with the id 200: .* twice"):
         load(directory)
 
 

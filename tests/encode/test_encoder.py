@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 from golden_set import GOLDEN, TEXTS, dense, encoder
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pandas import DataFrame
 
 from milco_pyserini.encode import contract, devices
@@ -42,16 +40,6 @@ def milco() -> MilcoEncoder:
 def variant(**fields: object) -> MilcoEncoder:
     """Load the checkpoint with other MilcoConfig fields."""
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
-
-
-@settings(max_examples=20)
-@given(rows=st.lists(st.lists(st.integers(4, 570), min_size=1, max_size=40), min_size=1, max_size=6))
-def test_padding_never_changes_a_vector(milco: MilcoEncoder, rows: list[list[int]]) -> None:
-    """Rows of random ids padded together equal the rows encoded one by one, within 1e-5."""
-    marked = [[0, *row, 2] for row in rows]
-    together = dense(milco.network.encode(marked, milco.views))
-    apart = np.concatenate([dense(milco.network.encode([row], milco.views)) for row in marked])
-    np.testing.assert_allclose(together, apart, atol=1e-5, rtol=1e-5)
 
 
 def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +109,6 @@ def test_a_blank_text_has_no_terms(milco: MilcoEncoder, text: str) -> None:
     batch = milco.encode([FILLED[0], text, FILLED[1]], max_length=512)
     assert batch.lengths()[1] == 0
     assert batch.lengths()[0] > 0 < batch.lengths()[2]
-
-
-def test_no_texts_give_no_vectors(milco: MilcoEncoder) -> None:
-    """An empty list is encoded as an empty batch; one string as one vector."""
-    assert len(milco.encode([], max_length=512)) == 0
-    assert len(milco.encode_document(FILLED[0])) == 1
 
 
 def test_lone_surrogates_are_replaced(milco: MilcoEncoder) -> None:
@@ -308,12 +290,6 @@ def test_options_are_given_by_name(milco: MilcoEncoder, name: str) -> None:
     assert isinstance(getattr(milco, name)(FILLED[0], max_length=64), SparseBatch)
 
 
-def test_unknown_views_are_refused(milco: MilcoEncoder) -> None:
-    """An unknown view is answered with the nearest valid one."""
-    with pytest.raises(MilcoError, match=r"unknown view 'sourcee': did you mean 'source'\?"):
-        milco.encode(FILLED, max_length=512, views=("sourcee",))
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_alpha_on_the_query_interpolates_the_scores(milco: MilcoEncoder, alpha: float) -> None:
     """A query weighted by alpha scores alpha x pivot score + (1 - alpha) x source score."""
@@ -323,13 +299,6 @@ def test_alpha_on_the_query_interpolates_the_scores(milco: MilcoEncoder, alpha: 
     wanted = alpha * complete.view(PIVOT).dot(documents) + (1 - alpha) * complete.view(SOURCE).dot(documents)
     np.testing.assert_allclose(milco.similarity(weighted, documents), wanted, rtol=1e-4, atol=1e-4)
     assert (weighted.weights > 0).all()
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
-def test_alpha_is_between_0_and_1(milco: MilcoEncoder, alpha: float) -> None:
-    """Other values are refused."""
-    with pytest.raises(MilcoError, match="is not between 0 and 1"):
-        milco.encode_query(FILLED[0], alpha=alpha)
 
 
 def test_decode_returns_the_strongest_terms_first(milco: MilcoEncoder) -> None:
@@ -366,14 +335,6 @@ def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(contract, "load_encoder", functools.cache(contract.load_encoder))
     for module in (encoder_module, contract, dense_module):
         assert doctest.testmod(module).failed == 0
-
-
-def test_similarity_is_the_dot_product(milco: MilcoEncoder) -> None:
-    """Every query with every document, as of dense vectors."""
-    queries, documents = milco.encode_query(FILLED[:4]), milco.encode_document(TEXTS)
-    actual = milco.similarity(queries, documents)
-    assert (actual.shape, actual.dtype) == ((4, len(TEXTS)), np.float32)
-    np.testing.assert_allclose(actual, dense(queries) @ dense(documents).T, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])

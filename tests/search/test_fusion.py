@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from milco_pyserini.cli.search import main
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.runs import write_hits
 from milco_pyserini.search.fusion import fuse
 
 pytest.importorskip("pyserini", reason="Pyserini is not installed")
@@ -185,33 +183,3 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
         line = refused(capsys, *arguments, "--output", output)
         assert message in line, line
     assert not output.parent.exists()
-
-
-def test_a_fused_run_can_be_fused_again(tmp_path: Path) -> None:
-    """Printed scores strictly decrease, so that the order is kept."""
-    hits = dict(fuse([made(1, 3), made(2, 3)], "rrf"))
-    path = tmp_path / "run"
-    with path.open("w") as handle:
-        for topic, found in hits.items():
-            write_hits(handle, topic, found, "trec", "x")
-    output = tmp_path / "again"
-    assert main(["fuse", "--runs", str(path), str(path), "--output", str(output)]) == 0
-    assert [row[:3] for row in rows_of(output)] == [row[:3] for row in rows_of(path)]
-
-
-@pytest.mark.parametrize(
-    ("count", "arguments", "message"),
-    [
-        (2, {"method": "rrff"}, "unknown fusion method 'rrff': did you mean 'rrf'"),
-        (3, {"method": "interpolation"}, "interpolation takes two runs, got 3"),
-        (1, {}, "fusion takes two runs or more, got 1"),
-        (2, {"rrf_k": 0}, "`rrf_k=0`"),
-        (2, {"method": "interpolation", "alpha": 1.5}, "`alpha=1.5`"),
-        (2, {"depth": 0}, "`depth=0`"),
-        (2, {"k": -1}, "`k=-1`"),
-    ],
-)
-def test_arguments_are_validated_at_the_call(count: int, arguments: dict, message: str) -> None:
-    """Before the first topic is asked for."""
-    with pytest.raises(MilcoError, match=message):
-        fuse([made(seed, 3) for seed in range(count)], **arguments)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_set import TEXTS, encoder
+from golden_set import encoder
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.cli.search import main
 from milco_pyserini.encode.contract import MilcoQueryEncoder
-from milco_pyserini.index import Hits, Index, build_index, find_engine, open_index
+from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
 
@@ -103,63 +103,6 @@ def test_a_run_whose_name_ends_in_gz_is_compressed(index: Path, topics: Path, tm
     assert read_run(tmp_path / "run.txt.gz") == read_run(tmp_path / "run.txt")
 
 
-def test_loading_time_is_reported(
-    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a separate line, for the index and the encoder."""
-
-    class Encoder:
-        views = ("pivot", "source")
-
-        def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
-            return [{} for _ in texts]
-
-    clock = iter(range(0, 1000, 7))
-    monkeypatch.setattr("milco_pyserini.cli.search.time.monotonic", lambda: next(clock))
-    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: Encoder())
-    texts = tmp_path / "topics.tsv"
-    texts.write_text("1\tone\n")
-    assert main(["--index", str(index), "--topics", str(texts), "--output", str(tmp_path / "texts.txt")]) == 0
-    first, *_, last = capsys.readouterr().err.splitlines()
-    assert first == f"Loaded {index} and the encoder in 7 s"
-    assert last == "1 query without hits, 1 of them without terms"
-    assert main(["--index", str(index), "--topics", str(topics), "--output", str(tmp_path / "vectors.txt")]) == 0
-    assert capsys.readouterr().err.splitlines()[0] == f"Loaded {index} in 7 s"
-
-
-def test_alpha_weighs_the_views_of_queries(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """alpha x pivot + (1 - alpha) x source."""
-    asked: list[list[dict[str, float]]] = []
-
-    class Recording:
-        fields = None
-
-        def require_open(self) -> None:
-            """It is never closed."""
-
-        def search(self, queries: list[dict[str, float]], k: int, threads: int = 1, *_: object) -> list[Hits]:
-            asked.append(queries)
-            return [Hits([], np.empty(0, np.float32)) for _ in queries]
-
-    queries = MilcoQueryEncoder(encoder("distillation"), max_length=9, lowercase=True)
-    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: queries)
-    monkeypatch.setattr(Index, "open_searcher", lambda self, settings: (self, Recording()))
-    texts = [" ".join(text.split()) for text in TEXTS if text.split()]
-    topics = tmp_path / "topics.tsv"
-    topics.write_text("".join(f"{n}\t{text}\n" for n, text in enumerate(texts)), encoding="utf-8")
-    to = ["--index", str(index), "--topics", str(topics), "--overwrite", "--output", str(tmp_path / "run.txt")]
-    for alpha in ([], ["--alpha", "0.25"], ["--alpha", "1"], ["--alpha", "0"]):
-        assert main([*to, *alpha]) == 0
-    both, quarter, pivot, source = asked
-    assert len(both) == len(texts)
-    for everything, weighted, english, own in zip(both, quarter, pivot, source, strict=True):
-        assert everything == english | own
-        assert len(everything) == len(english) + len(own)
-        expected = {term: 0.25 * weight for term, weight in english.items()}
-        expected |= {term: 0.75 * weight for term, weight in own.items()}
-        assert weighted == pytest.approx(expected)
-
-
 def test_alpha_needs_texts_and_two_views(
     index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,34 +150,6 @@ def test_topics_may_be_a_vector_store(index: Path, tmp_path: Path) -> None:
         best = documents[first[f"q{row}"]]
         product = sum(weight * best.get(term, 0) for term, weight in vector.items())
         assert product >= sum(weight**2 for weight in vector.values()) * (1 - 1e-6)
-
-
-def test_texts_are_encoded_by_the_encoder_of_the_index(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the manifest, --encoder, --device and --dtype, in batches of --batch-size."""
-    asked = []
-
-    class Encoder:
-        views = ("pivot", "source")
-
-        def encode_batch(self, texts: list[str]) -> list[dict[str, float]]:
-            asked.append(texts)
-            return [dict.fromkeys(text.split(), 1.0) for text in texts]
-
-    def open_query_encoder(*arguments: object) -> Encoder:
-        asked.append(arguments)
-        return Encoder()
-
-    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", open_query_encoder)
-    topics = tmp_path / "topics.tsv"
-    topics.write_text("1\tw1 w2\n2\tw3\n3\tw4\n")
-    run = tmp_path / "run.txt"
-    options = ["--encoder", "mini", "--device", "cpu", "--dtype", "float32", "--batch-size", "2", "--tag", "mine"]
-    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run), *options]) == 0
-    assert asked == [(open_index(index).vectors, "mini", "cpu", "float32"), ["w1 w2", "w3"], ["w4"]]
-    assert {topic for topic, _, _ in ranking(run)} == {"1", "2", "3"}
-    assert run.read_text().splitlines()[0].endswith(" mine")
 
 
 def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:

@@ -237,15 +237,6 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
 
 
 @pytest.mark.integration
-def test_lucene_indexes_vectors_in_memory(encoder: MilcoEncoder, tmp_path: Path) -> None:
-    """The default engine."""
-    batch = encoder.encode_document(list(TEXTS.values()))
-    built = Index.build(batch, tmp_path / "index", ids=list(TEXTS), encoder=encoder)
-    assert built.manifest["engine"] == "lucene"
-    assert Searcher.open(built.path, encoder).search(QUERY)[0].docid == "phone"
-
-
-@pytest.mark.integration
 def test_bm25_searches_for_words(tmp_path: Path) -> None:
     """Documents as objects, texts as queries, no encoder."""
     documents = [Document(name, "", text) for name, text in TEXTS.items()]
@@ -465,18 +456,6 @@ def test_an_index_of_an_earlier_version_finds_its_corpus_in_the_working_director
     assert Searcher.open(project / "index", encoder).search("a river")[0].text is None
     monkeypatch.chdir(project)
     assert Searcher.open("index", encoder).search("a river")[0].text == TEXTS["river"]
-
-
-def test_json_does_not_depend_on_the_terminal(
-    index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Snippets are as long as those of milco serve."""
-    found = set()
-    for columns in ("40", "200"):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert search(["--index", str(index), "--query", QUERY, "--device", "cpu", "--dtype", "float32", "--json"]) == 0
-        found.add(capsys.readouterr().out)
-    assert len(found) == 1
 
 
 def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Forms of --topics: each is detected, and refused clearly if it does not fit."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -45,15 +44,6 @@ def test_ids_of_vectors_are_validated(index: Index, tmp_path: Path, value: str) 
     topics.write_text('{"id": 12, "vector": {"a": 1}}\n{"id": ' + value + ', "vector": {"a": 1}}\n')
     with pytest.raises(MilcoError, match=r"topics\.jsonl:2: the id "):
         read_topics(str(topics), index)
-
-
-@pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz"])
-def test_blank_lines_are_skipped(index: Index, tmp_path: Path, name: str) -> None:
-    """At the start, in between and at the end, in plain files and in gzip, behind a byte order mark."""
-    lines = ["\ufeff", "", '{"id": "p", "vector": {"a": 1}}\r', "  ", '{"id": "q", "vector": {}}', "", ""]
-    content = "\n".join(lines).encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert read_topics(str(tmp_path / name), index) == SearchTopics(["p", "q"], vectors=[{"a": 0.01}, {}])
 
 
 def test_directories_of_texts_vectors_and_stores_are_distinguished(index: Index, tmp_path: Path) -> None:

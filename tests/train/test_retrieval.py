@@ -14,7 +14,6 @@ from milco_pyserini.train.batches import GivenExamples, ProcessBatches
 from milco_pyserini.train.data.retrieval import (
     RetrievalExample,
     RetrievalFile,
-    dump_example,
     file_language,
     open_retrieval,
     read_example,
@@ -80,23 +79,16 @@ def test_bge_layout_is_read() -> None:
         (b"{", "not UTF-8 JSON"),
         (b"[]", "not a JSON object"),
         (b'{"positives": ["p"], "negatives": []}', "'query' is missing"),
-        (b'{"query": " ", "positives": ["p"], "negatives": []}', "'query' is empty"),
         (b'{"query": 3, "positives": ["p"], "negatives": []}', "'query' is the number 3"),
-        (b'{"query": "q", "negatives": []}', "'positives' is missing"),
         (b'{"query": "q", "positives": "p", "negatives": []}', "'positives' is a string"),
         (b'{"query": "q", "positives": [], "negatives": []}', "'positives' is empty"),
-        (b'{"query": "q", "positives": ["p", ""], "negatives": []}', "'positives[1]' is empty"),
         (b'{"query": "q", "positives": ["p"]}', "'negatives' is missing"),
         (b'{"query": "q", "positives": ["p"], "negatives": [null]}', "'negatives[0]' is missing or null"),
         (b'{"query": "q", "positives": ["p"], "negatives": ["n"], "scores": [1]}', "1 numbers for 2 passages"),
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": ["1"]}', "'scores[0]' is a string"),
-        (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [true]}', "'scores[0]' is a boolean"),
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [NaN]}', "JSON"),
         # JSON has no infinity, but 1e999 overflows to it.
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [1e999]}', "JSON"),
-        (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": 1}', "'scores' is the number 1"),
-        (b'{"query": "q", "positive": ""}', "'positive' is empty"),
-        (b'{"query": "q", "positive": "p", "title": 1}', "'title' is the number 1"),
         (b'{"query": "q", "positive": "p", "language": []}', "'language' is a list"),
         (
             b'{"query": "q", "pos": ["p"], "neg": ["n"], "pos_scores": [], "neg_scores": [1]}',
@@ -111,15 +103,6 @@ def test_a_broken_line_is_reported_with_file_and_number(tmp_path: Path, line: by
     with pytest.raises(MilcoError) as error:
         RetrievalFile(path).stats()
     assert f"{path}:3: " in str(error.value) and why in str(error.value)
-
-
-def test_examples_survive_a_round_trip() -> None:
-    """With and without scores and language."""
-    for one in (
-        RetrievalExample("ja", "q", ("p",), ("n",), (1.5,), (-2.0,)),
-        RetrievalExample("und", "q", ("p", "r"), ()),
-    ):
-        assert read_example(orjson.loads(dump_example(one))) == one
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Collapse alarms: figures against a reference count, and warnings when terms lose their grounding."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -124,17 +123,6 @@ def test_without_texts_there_are_no_figures() -> None:
     assert monitor.figures() == {"pivot/terms/text": 4}
     feed(monitor, torch.ones(1, 4))
     assert monitor.figures() == {"pivot/terms/text": 4, "pivot/terms/text/de": 4}
-
-
-def test_figures_are_finite_numbers() -> None:
-    """Even if no text has a term, or a token."""
-    monitor = watch()
-    feed(monitor, torch.zeros(64, 5), torch.ones(64, 5, dtype=torch.bool), source=0)
-    assert monitor.figures()["pivot/terms/text"] == 0
-    nothing = torch.zeros(64, 9, dtype=torch.bool)
-    monitor.update("query", ["de"] * 64, torch.zeros(64, 5), None, SourceActivity(torch.arange(9), nothing, nothing, 9))
-    assert "source/dead/query" not in monitor.figures()
-    assert all(isinstance(value, float) and math.isfinite(value) for value in monitor.figures().values())
 
 
 def test_languages_that_come_first_are_counted_relative_to_chance() -> None:

@@ -501,17 +501,6 @@ def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
     assert (run / "checkpoint-4").is_dir()
 
 
-def test_a_damaged_line_of_the_log_is_dropped(start: Path, bitext: Path, run: Path) -> None:
-    """A power failure may leave one."""
-    shutil.rmtree(run / "model")
-    shutil.rmtree(run / "checkpoint-8")
-    before = logged(run)
-    with (run / "log.jsonl").open("ab") as handle:
-        handle.write(b"\0\0\0\n")
-    assert main(sap(start, bitext, run)) == 0
-    assert [entry["step"] for entry in logged(run)] == [entry["step"] for entry in before]
-
-
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
 def test_every_schedule_begins_with_the_warm_up(name: str) -> None:
     """From 0 to the peak, in so many steps."""
@@ -741,12 +730,9 @@ def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
         (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "30,522"]),
         (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
         (["--config", "mini-sap", "--config", "nope"], ["--config is given twice"]),
-        (["--config", "mini-sap", "--config=nope"], ["--config is given twice"]),
         (["--config", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
-        (["--config", "mini-sap", "--part-rates", "echo=1", "echo=2"], ["--part-rates echo=2"]),
-        (["--config", "mini-sap", "--part-rates", "=2"], ["--part-rates =2"]),
         (
             [
                 "--config",
@@ -758,7 +744,6 @@ def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
             ],
             ["--part-rates encoder=0 connector=0 decoder=0"],
         ),
-        (["--config", "mini-sap", "--warmup", "1.5"], ["--warmup 1.5"]),
         (["--config", "mini-sap", "--bitext", "{bitext}", "{bitext}/de-en.tsv"], ["de-en.tsv is given twice"]),
         (["--config", "{tmp}/twice.yaml"], ["seed is given twice"]),
         (["--config", "paper-sct"], ["paper-sct.yaml: data is an option of milco train sct only"]),
@@ -791,36 +776,16 @@ def test_bad_input_is_reported_in_one_line(
     ("option", "words"),
     [
         ("--steps 0", "must be at least 1"),
-        ("--steps -3", "must be at least 1"),
-        ("--batch-size 0", "must be at least 1"),
-        ("--accumulation 0", "must be at least 1"),
-        ("--log-steps 0", "must be at least 1"),
-        ("--save-steps 0", "must be at least 1"),
-        ("--keep 0", "must be at least 1"),
-        ("--keep -1", "must be at least 1"),
         ("--temperature 0.5", "must be at least 1"),
-        ("--epochs 0", "must be above 0"),
         ("--epochs inf", "must be a finite number above 0"),
-        ("--learning-rate 0", "must be above 0"),
-        ("--learning-rate -1", "must be above 0"),
         ("--learning-rate nan", "must be a finite number above 0"),
         ("--warmup -1", "must be at least 0"),
-        ("--workers -1", "must be from 0 to 256"),
         ("--workers 100000", "must be from 0 to 256"),
-        ("--weight-decay -1", "must be at least 0"),
-        ("--max-grad-norm -1", "must be at least 0"),
-        ("--seed -1", "must be at least 0"),
         ("--seed 4294967296", "to 2,147,483,647"),
         ("--part-rates decoder=nan", "finite"),
-        ("--part-rates decoder=-1", "at least 0"),
         ("sap --margin -5", "must be at least 0"),
-        ("sap --english-weight nan", "must be a finite number of at least 0"),
         ("sct --group-size 0", "must be at least 1"),
-        ("sct --score-temperature 0", "must be above 0"),
-        ("sct --lambda-query -1", "must be at least 0"),
         ("sct --views pivott", "did you mean 'pivot'?"),
-        ("sct --translations 1", "must be at least 2"),
-        ("sct --concatenate 2", "must be from 0 to 1"),
     ],
 )
 def test_ranges_and_choices_are_validated_first(
@@ -843,13 +808,12 @@ def test_ranges_and_choices_are_validated_first(
     [
         ("bitext: " + 2000 * "[" + 2000 * "]", "is not YAML: "),
         ("steps: !!bool x", "is not YAML: "),
-        ("steps: 2026-99-99", "is not YAML: "),
         ("bitext: [[a, b], c]", "bitext expects a list or mapping of strings and numbers, got a list"),
         ("part-rates: {encoder: {a: 1}}", "part-rates expects a list or mapping of strings and numbers, got a dict"),
         (f"learning-rate: 1{400 * '0'}", "learning-rate expects a number"),
         ('model: "a\\0b"', "--model 'a\\x00b' has a NUL character"),
     ],
-    ids=["brackets", "tag", "date", "list", "mapping", "number", "NUL"],
+    ids=["brackets", "tag", "list", "mapping", "number", "NUL"],
 )
 def test_a_strange_configuration_is_one_error(
     content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture

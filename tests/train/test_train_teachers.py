@@ -129,16 +129,6 @@ def test_fitting_reads_a_limited_number_of_texts(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
 
 
-def test_truncation_of_a_shared_tokenizer_is_ignored() -> None:
-    """The teacher neither truncates nor pads, and does not change the tokenizer."""
-    bent = tokenizer()
-    bent.enable_truncation(2)
-    bent.enable_padding(length=20)
-    teacher = LexicalTeacher.fit(COUNTED, bent)
-    assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
-    assert len(bent.encode("book").ids) == 20
-
-
 @pytest.mark.parametrize("texts", [[], ["book"]])
 def test_too_few_texts_are_refused(texts: list[str]) -> None:
     """Before training, rather than with a loss of zero."""
@@ -302,14 +292,3 @@ def test_a_failed_download_is_reported_with_an_alternative(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(MilcoError, match=f"'naver/splade-v3' is not in the local cache and .*{reason}.*lexical"):
         open_teacher("naver/splade-v3", tokenizer(), lambda: [])
-
-
-def test_a_cached_teacher_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is loaded from the cache."""
-
-    def download(name: str, **options: object) -> str:
-        assert options["local_files_only"]
-        return str(CHECKPOINT)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert len(open_teacher("naver/splade-v3", tokenizer(), lambda: []).vocabulary) == 358

@@ -116,16 +116,64 @@ def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
     assert found["RR"].tolist() == pytest.approx([1, 1 / 1.5, 0])
 
 
+# Program -> its options for a few texts, and words of its lines in order.
+PROGRAMS = {
+    "encoding": (
+        "--layers 1 --documents 2 --median 9 --longest 20 --head-texts 1 --threads 1 --repeats 1 --dtype float32",
+        ("limit", " 0.0% padding", "documents/s", "int8 ", "one query", "ms packed, "),
+    ),
+    "explained": (
+        "--queries 5 --k 2 {encoder}",
+        ("lucene: 5 queries, 10 hits, largest difference 0\n", "exact: 5 queries, 10 hits, largest difference 0\n"),
+    ),
+    "gpu": (
+        "{encoder} --dtype float32 --documents 40 --median 10 --longest 20 --repeats 1",
+        ("cpu, torch ", "2 layers, 40 texts, ", "limit ", "documents/s", "one query of 16 tokens: ", "on CUDA only"),
+    ),
+    "help_time": ("--repeats 1 --commands encode index", ("encode", "index", "slowest")),
+    "lexecho": ("{encoder} --topics 2 --languages sw", ("1 language;", "mean of 50 topics")),
+    "lucene_indexing": ("--documents 40 --threads 1 --repeats 1", ("threads", "ratio", "40 documents")),
+    "lucene_search": (
+        "--documents 40 --queries 3 --k 10 --passes 1 --repeats 1",
+        ("open, first", "open, again", "search, k=10", "equal for all of 3 searches"),
+    ),
+    "quantization": (
+        "--corpus {corpus} --topics {topics} --k 3 --scales 1 1000 {encoder}",
+        ("scale", "overlap@3", "identical", "impacts", "1.0000"),
+    ),
+    "same_language": (
+        "--data {data} {encoder} --bm25",
+        ("BM25", "BM25, tokens", "pivot", "source", "both", "both + BM25"),
+    ),
+    "skipping": ("--documents 2000 --queries 2 --blocks 32 --k 10", ("Lucene index",)),
+    "training_batches": (
+        "--batches 64 512 --count 4000 --scale .0005 --languages 3",
+        ("batch", "share of a source: at most", "memory", "first batch"),
+    ),
+    "training_throughput": (
+        "--model {checkpoint} --device cpu --dtype float32 --batch 4 --tokens 8 --repeats 1",
+        ("pairs/s", "%"),
+    ),
+}
+
+
 @pytest.mark.integration
-def test_same_language_adds_bm25_and_its_fusion(load: Load, collection: Path, capsys: Capture) -> None:
-    """--bm25 adds Pyserini's results as the first row and the fusion with both views as the last."""
-    pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert load("same_language").main(["--data", str(collection), *ENCODER, "--bm25"]) == 0
-    rows = capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]
-    assert [row.split()[0] for row in rows] == ["BM25", "BM25,", "pivot", "source", "both", "both"]
-    assert rows[1].split()[:2] == ["BM25,", "tokens"]
-    assert rows[-1].split()[:3] == ["both", "+", "BM25"]
-    assert float(rows[0].split()[1].rstrip("*")) > 0.9
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_prints_its_table(
+    name: str, load: Load, collection: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """From the first line to the last."""
+    options, words = PROGRAMS[name]
+    module = load(name)
+    monkeypatch.setattr(module, "_PRODUCT", (64, 64, 64), raising=False)
+    files = {"corpus": collection / "corpus.en.jsonl.gz", "topics": collection / "queries.en.tsv", "data": collection}
+    encoder = f"--encoder {CHECKPOINT} --device cpu"
+    assert module.main(options.format(**files, encoder=encoder, checkpoint=CHECKPOINT).split()) == 0
+    shown = capsys.readouterr().out
+    for word in words:
+        _, found, shown = shown.partition(word)
+        assert found, word
 
 
 @pytest.fixture
@@ -199,39 +247,6 @@ def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path,
                 assert not is_for_training(RetrievalExample("und", query.text, (passage,), ()))
 
 
-@pytest.mark.integration
-def test_explained_compares_scores_of_both_engines(load: Load, capsys: Capture) -> None:
-    """It prints queries, hits and the largest difference per engine."""
-    pytest.importorskip("pyserini", reason="Pyserini is not installed")
-    assert load("explained").main(["--queries", "5", "--k", "2", *ENCODER[:4]]) == 0
-    lucene, exact = capsys.readouterr().out.splitlines()
-    assert lucene == "lucene: 5 queries, 10 hits, largest difference 0"
-    assert exact == "exact: 5 queries, 10 hits, largest difference 0"
-
-
-@pytest.mark.integration
-def test_quantization_prints_a_row_per_scale(load: Load, collection: Path, capsys: Capture) -> None:
-    """A finer scale is closer to the exact ranking."""
-    if importlib.util.find_spec("jnius") is None:
-        pytest.skip("pyjnius is not installed")
-    corpus, topics = str(collection / "corpus.en.jsonl.gz"), str(collection / "queries.en.tsv")
-    arguments = ["--corpus", corpus, "--topics", topics, "--k", "3", "--scales", "1", "1000"]
-    assert load("quantization").main([*arguments, *ENCODER]) == 0
-    head, coarse, fine = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    assert head.split() == ["scale", "overlap@3", "identical", "impacts"]
-    assert float(coarse.split()[1]) <= float(fine.split()[1]) == 1
-
-
-@pytest.mark.integration
-def test_help_time_prints_a_row_per_command(load: Load, capsys: Capture) -> None:
-    """Then the slowest; an unknown command is an error."""
-    module = load("help_time")
-    assert module.main(["--repeats", "1", "--commands", "encode", "index"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["encode", "index", "slowest"]
-    assert module.main(["--commands", "enc"]) == 2
-    assert "encode" in capsys.readouterr().err
-
-
 def test_training_head_prints_both_formulations_and_their_agreement(
     load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -249,101 +264,6 @@ def test_training_head_prints_both_formulations_and_their_agreement(
     _, plain, sparse, ratio, agreement = capsys.readouterr().out.splitlines()
     assert "pairs/s" in plain and "pairs/s" in sparse and "times the pairs/s" in ratio
     assert float(agreement.split()[-2]) < 1e-5
-
-
-def test_training_batches_prints_what_batches_contain(load: Load, capsys: Capture) -> None:
-    """Few passages are repeated in a batch of a small simulation, and every source has its share."""
-    module = load("training_batches")
-    small = ["--batches", "64", "512", "--count", "4000", "--scale", ".0005", "--languages", "3"]
-    assert module.main(small) == 0
-    header, small_batch, large_batch, shares, memory, resumed = capsys.readouterr().out.splitlines()
-    assert header.startswith("batch") and memory.startswith("memory") and resumed.startswith("first batch")
-    assert 0 <= float(small_batch.split()[1]) <= float(large_batch.split()[1]) < 0.2
-    assert shares.startswith("share of a source: at most")
-
-
-def test_training_throughput_prints_a_rate_and_its_share_of_the_limit(load: Load, capsys: Capture) -> None:
-    """Pairs per second, and the share of plain matrix products."""
-    module = load("training_throughput")
-    argv = ["--model", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--batch", "4", "--tokens", "8"]
-    assert module.main([*argv, "--repeats", "1"]) == 0
-    _, rate, share = capsys.readouterr().out.splitlines()
-    assert float(rate.split()[0]) > 0
-    assert 0 <= int(share.split()[-4].removesuffix("%")) <= 100
-
-
-def test_lexecho_prints_the_largest_gains_first(load: Load, capsys: Capture) -> None:
-    """Then means of topics with and without words outside the vocabulary."""
-    assert load("lexecho").main([*ENCODER, "--topics", "2", "--languages", "sw"]) == 0
-    title, _, first, second, *_, all_topics = capsys.readouterr().out.splitlines()
-    assert "1 language;" in title and all_topics.endswith("mean of 50 topics")
-    assert float(first.split()[2]) >= float(second.split()[2])
-
-
-def test_encoding_compares_the_packed_pass_with_padded_batches(
-    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """It prints the limit, the passes and their ratios, one query, their agreement and the head's memory."""
-    sizes = ["--layers", "1", "--documents", "2", "--median", "9", "--longest", "20", "--head-texts", "1"]
-    sizes += ["--threads", "1"]
-    module = load("encoding")
-    monkeypatch.setattr(module, "_PRODUCT", (64, 64, 64))
-    assert module.main([*sizes, "--repeats", "1", "--dtype", "float32"]) == 0
-    _, limit, packed, padded, ratio, int8, query, agreement, *_ = capsys.readouterr().out.splitlines()
-    assert limit.startswith("limit") and " 0.0% padding" in packed and "documents/s" in padded
-    assert int8.startswith("int8 ") and ("times packed" in int8 or "not measured" in int8)
-    assert float(ratio.split()[1]) > 0 and "ms packed, " in query
-    assert float(agreement.split()[-1]) < 1e-5
-    assert module.main(["--layers", "0"]) == 2
-    assert "--layers" in capsys.readouterr().err
-
-
-GPU_SIZES = ["--documents", "40", "--median", "10", "--longest", "20", "--repeats", "1"]
-
-
-def test_gpu_compares_encoding_with_a_padded_loop(load: Load, capsys: Capture) -> None:
-    """Here on the CPU, with the same weights from both."""
-    module = load("gpu")
-    assert module.main(["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", *GPU_SIZES]) == 0
-    head, limit, encoded, padded, ratio, query, _, memory, same = capsys.readouterr().out.splitlines()
-    assert head.startswith("cpu, torch ") and "2 layers, 40 texts, " in head
-    assert limit.startswith("limit ") and "documents/s" in encoded and "% of the limit" in padded
-    assert float(ratio.split()[1]) > 0 and query.startswith("one query of 16 tokens: ")
-    assert memory.endswith("measured on CUDA only") and float(same.split()[-1]) < 1e-5
-    assert module.main(["--encoder", str(Path(CHECKPOINT).parent / "ckpt_alignment"), "--device", "cpu"]) == 2
-    assert "has no LexEcho head" in capsys.readouterr().err
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("one_process")
-def test_lucene_indexing_prints_a_row_per_number_of_threads(load: Load, capsys: Capture) -> None:
-    """Rates of both writers and their ratio."""
-    arguments = ["--documents", "40", "--threads", "1", "--repeats", "1"]
-    assert load("lucene_indexing").main(arguments) == 0
-    head, row, note = capsys.readouterr().out.splitlines()
-    assert head.split()[:4] == ["threads", "milco", "pyserini", "ratio"]
-    assert row.split()[0] == "1" and float(row.split()[3]) > 0
-    assert "40 documents" in note
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("one_process")
-def test_lucene_search_compares_two_searchers(load: Load, capsys: Capture) -> None:
-    """It prints rows for opening and for each k after it has compared all results."""
-    arguments = ["--documents", "40", "--queries", "3", "--k", "10", "--passes", "1", "--repeats", "1"]
-    assert load("lucene_search").main(arguments) == 0
-    _, first, again, search, note = capsys.readouterr().out.splitlines()
-    assert first.startswith("open, first") and again.startswith("open, again")
-    assert search.startswith("search, k=10") and "equal for all of 3 searches" in note
-
-
-@pytest.mark.integration
-def test_orders_of_documents_are_compared(load: Load, capsys: Capture) -> None:
-    """Shares of blocks and Lucene indexes of both orders; the one by topic is smaller."""
-    assert load("skipping").main(["--documents", "2000", "--queries", "2", "--blocks", "32", "--k", "10"]) == 0
-    _, lucene = capsys.readouterr().out.split("Lucene index")
-    sizes = [float(line.split()[-2]) for line in lucene.splitlines()[1:]]
-    assert sizes[1] <= sizes[0] > 0
 
 
 @pytest.mark.integration

@@ -125,31 +125,6 @@ def test_prints_the_version(word: str, capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out == f"milco_pyserini {__version__}\n"
 
 
-def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture) -> None:
-    """One line on stderr, exit code 2."""
-    assert main(["serach", "--topics", "x"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("milco: error: unknown command 'serach': did you mean 'search'?")
-    assert captured.err.count("\n") == 1
-
-
-def test_suggests_nothing_if_no_command_is_similar(capsys: pytest.CaptureFixture) -> None:
-    """A wrong suggestion is worse than none."""
-    assert main(["versions-of"]) == 2
-    assert "did you mean" not in capsys.readouterr().err
-
-
-def test_passes_arguments_and_exit_codes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """milco COMMAND A B calls the command with A B and exits with its code."""
-    from milco_pyserini.cli import doctor
-
-    seen: list[list[str]] = []
-    monkeypatch.setattr(doctor, "main", lambda argv: seen.append(list(argv)) or 7)
-    assert main(["doctor", "one", "--two"]) == 7
-    assert seen == [["one", "--two"]]
-
-
 def test_python_dash_m_runs_the_same_command() -> None:
     """python -m milco_pyserini works if the script is not on the path."""
     program = [sys.executable, "-m", "milco_pyserini", "--version"]

@@ -155,24 +155,6 @@ def test_resumed_work_does_not_count_for_the_rate(clock: Clock, capsys: pytest.C
     assert progress.line() == "150/200 documents, 5 documents/s, 10 s left"
 
 
-def test_a_summary_of_nothing_is_printed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """No documents, no time: still a summary line."""
-    Progress("documents", total=0).close()
-    assert capsys.readouterr().err == "done: 0/0 documents, 0 documents/s, 0 s in all\n"
-
-
-@pytest.mark.parametrize(
-    ("unit", "line"),
-    [("queries", "1/1 query, 1 queries/s"), ("English texts", "1/1 English text, 1 English texts/s")],
-)
-def test_one_unit_is_singular(unit: str, line: str, clock: Clock) -> None:
-    """The noun agrees with the number."""
-    progress = Progress(unit, total=1)
-    clock.now += 1
-    progress.add(1)
-    assert progress.line() == line
-
-
 def test_commands_show_messages_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """stdout is data."""
     log("a word")

@@ -206,23 +206,15 @@ def test_without_a_network_the_hub_is_waited_for_once(monkeypatch: pytest.Monkey
     [
         ([], "no table is given: name one, such as miracl, or pass --all"),
         (["miracl", "--all"], "--all selects every table: omit the others"),
-        (["--all", "--lang", "xx"], "unknown column (--lang) 'xx'"),
         (["mirakl"], "did you mean 'miracl'"),
         (["miracl", "--lang", "xx"], "unknown column of miracl"),
         (["miracl", "--systems", "milko"], "did you mean 'milco'"),
         (["alpha", "--systems", "bm25"], "alpha is an analysis of milco only"),
         (["miracl", "--checkpoints", "2"], "expects NAME=PATH"),
-        (["miracl", "--checkpoints", "milco=x"], "given as --encoder"),
         (["miracl", "--checkpoints", "7=x"], "unknown checkpoint '7'"),
         (["miracl", "--checkpoints", "2=/absent"], "no encoder at '/absent'"),
-        (["sample", "--encoder", "minni"], "no encoder at 'minni'"),
-        (["miracl", "--local", "miracl"], "expects NAME=PATH"),
-        (["miracl", "--local", "mirakl=."], "did you mean 'miracl'"),
-        (["miracl", "--local", "miracl=nowhere"], "the path does not exist"),
         (["miracl", "--local", "miracl=/"], "miracl is not read from a copy. Set IR_DATASETS_HOME=/ "),
         (["limit", "--local", "limit-small=/"], "none of the tables reads limit-small"),
-        (["miracl", "--threads", "0"], "must be from 1 to 1,024"),
-        (["miracl", "--device", "tpu"], "tpu"),
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_written(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from explained_set import CORPUS, documents, explainer, index, queries, query_encoder, store
 from synthetic_stores import write_plain
@@ -113,20 +112,6 @@ def test_contributions_sum_to_the_score_with_alpha(engine: str, alpha: float) ->
             assert (one.alpha, one.score, one.difference) == (alpha, score, 0)
             assert plain_sum(one) == one.total == score
             assert {part.term.view for part in one.contributions} <= views
-
-
-def test_alpha_changes_the_query_only() -> None:
-    """A query's number is its weight times its view's; the document's numbers are the index's."""
-    weighted = Explainer(index("exact"), query_encoder().with_alpha(0.3), documents(index("exact")))
-    for query in queries(3):
-        for one in weighted.explain(query):
-            full = explainer(index("exact")).explain(query, [one.docid])[0]
-            expected = {part.term: (part.query, part.document) for part in full.contributions}
-            for part in one.contributions:
-                weight = {"pivot": 0.3, "source": 0.7}[part.term.view]
-                assert part.query == np.float32(expected[part.term][0]) * np.float32(weight)
-                assert part.document == expected[part.term][1]
-            assert one.unpruned == pytest.approx(one.total, rel=0.1)
 
 
 @pytest.mark.integration

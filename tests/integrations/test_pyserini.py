@@ -175,15 +175,6 @@ def test_encode_writes_the_vectors_of_the_document_encoder(workspace: Path, docu
 
 
 @integration
-def test_the_document_encoder_reads_a_missing_field_as_an_empty_one(workspace: Path) -> None:
-    """Pyserini passes None for an empty title or text."""
-    encoder = MilcoDocumentEncoder(str(workspace / TRAP))
-    assert encoder.encode(["Madrid"], [None]) == encoder.encode(["Madrid"])
-    assert encoder.encode([None], ["Madrid"]) == encoder.encode(["Madrid"])
-    assert encoder.encode([None], [None]) == [{}]
-
-
-@integration
 def test_search_gives_exact_dot_products(
     in_process: None, documents: Vectors, built: Path, queries: MilcoQueryEncoder, capsys: pytest.CaptureFixture
 ) -> None:

@@ -18,7 +18,6 @@ from served_set import DOCUMENTS, searcher, service
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.index import Index
-from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, IndexedCorpus
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex, example_queries
@@ -601,17 +600,6 @@ def test_bad_requests_of_a_page_are_answered_by_a_page(
     """That searches again."""
     answer = client.get(path, headers={"Accept": "text/html"})
     assert (answer.status_code, message in answer.text, 'name="q"' in answer.text) == (status, True, True)
-
-
-@pytest.mark.parametrize("passages", [False, True])
-def test_cached_documents_equal_those_of_the_corpus(passages: bool) -> None:
-    """Found by docid, or by the docid of a passage; unknown docids are left out."""
-    wanted = [f"{name}#3" if passages else name for name in ("ja-07", "nope", "ja-50", "ja-01")]
-    lookup = CorpusLookup([IndexedCorpus(["sample-ja"], Path("index"), None)], passages)
-    cached, expected = CachedDocuments(lookup), lookup.find(wanted)
-    assert cached.find(wanted) == expected
-    assert len(expected) == 3
-    cached.close()
 
 
 def test_topics_next_to_a_corpus_are_examples(tmp_path: Any) -> None:

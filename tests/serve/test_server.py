@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -171,16 +170,6 @@ def test_bad_options_are_one_line(arguments: tuple[str, ...], message: str, caps
     err = capsys.readouterr().err
     assert err.startswith("milco serve: error: ")
     assert message in err
-
-
-def test_a_damaged_index_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With exit code 2, before it listens for long."""
-    shutil.copytree(index().path, tmp_path / "index")
-    (tmp_path / "index" / "weights.npy").write_bytes(b"")
-    assert main(["--index", str(tmp_path / "index"), "--port", "0"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("milco serve: error: ")
-    assert "weights.npy" in line
 
 
 def test_the_access_log_is_appended_to_and_may_be_renamed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from explained_set import index as passages
 from served_set import DOCUMENTS, searcher, service
 
-from milco_pyserini.errors import MilcoError, UnknownDocument
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.origins import encode_with_origins
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.opened import OpenedIndex
@@ -105,21 +105,6 @@ def test_texts_are_encoded_as_the_indexs_queries_and_documents() -> None:
     assert document == pytest.approx(encoder.encode_document(DOCUMENTS[3]["text"]).to_dicts()[0], rel=1e-4)
 
 
-def test_documents_and_explanations_are_found_by_docid() -> None:
-    """An explanation has the request's alpha."""
-
-    async def work(opened: SearchService) -> list[Any]:
-        explained = await opened.explain(SearchRequest("the river Nile", alpha=0.4), ["a/b#c?", "ja"])
-        return [await opened.document("ar"), *explained]
-
-    document, first, second = run(work)
-    assert (document.title, document.text) == (DOCUMENTS[2]["title"], DOCUMENTS[2]["text"])
-    assert (first.docid, first.alpha, second.docid) == ("a/b#c?", 0.4, "ja")
-    for missing in (lambda opened: opened.document("no"), lambda opened: opened.explain(SearchRequest("a"), ["no"])):
-        with pytest.raises(UnknownDocument, match="has no document 'no'"):
-            run(missing)
-
-
 def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does what /encode encodes."""
     searched = threading.Event()
@@ -139,32 +124,6 @@ def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("milco_pyserini.explain.explainer.encode_with_origins", slowly)
     assert run(work)[0].docid == "ja"
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"text": " \n"}, "empty.*`q`"),
-        ({"text": "x" * 2001}, "2,001 .* 2,000"),
-        ({"k": 0}, "`k=0`"),
-        ({"k": 101}, "`k=101`"),
-        ({"offset": -1}, "`offset=-1`"),
-        ({"offset": 995}, "`offset=995`, `k=10`"),
-        ({"alpha": 1.5}, "`alpha=1.5`"),
-        ({"alpha": float("nan")}, "`alpha=nan`"),
-        ({"views": ("pivto",)}, "unknown view 'pivto': did you mean 'pivot'?"),
-    ],
-)
-def test_impossible_requests_are_refused(values: dict[str, Any], message: str) -> None:
-    """Before they wait for others."""
-    with pytest.raises(MilcoError, match=message):
-        SearchRequest(**{"text": "x", **values})
-
-
-def test_alpha_needs_two_views() -> None:
-    """Of the index, and of the request."""
-    with pytest.raises(MilcoError, match="weighs two views of a query, but this search only uses the pivot view"):
-        run(lambda opened: opened.search(SearchRequest("x", alpha=0.5, views=("pivot",))))
 
 
 def test_hits_of_passages_have_their_own_text() -> None:

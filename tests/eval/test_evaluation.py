@@ -1,6 +1,5 @@
 """Equality with trec_eval."""
 
-import json
 import platform
 import subprocess
 import sys
@@ -219,10 +218,3 @@ def trec_name(name: str) -> str:
     """ndcg_cut_10 as trec_eval's -m takes it, ndcg_cut.10."""
     head, _, last = name.rpartition("_")
     return f"{head.rstrip('.')}.{last}" if last[0].isdigit() else name
-
-
-def test_neither_numpy_nor_ir_measures_is_loaded_before_it_is_needed() -> None:
-    """Importing the package's names for evaluation costs nothing."""
-    script = "import json, sys, milco_pyserini.eval, milco_pyserini.cli.eval; print(json.dumps(list(sys.modules)))"
-    loaded = json.loads(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout)
-    assert not {"numpy", "scipy", "ir_measures", "torch", "ir_datasets"} & set(loaded)

@@ -17,7 +17,6 @@ from experiments.dense import DOCUMENTS, QUERIES, load_vectors
 from experiments.latency import main
 from milco_pyserini.analysis import timing
 from milco_pyserini.analysis.timing import Timed, one_core, time_searches
-from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.index import Hits
 
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
@@ -158,21 +157,3 @@ def test_texts_of_documents_are_encoded_once(files: Path, capsys: pytest.Capture
     (files / "docs.jsonl").write_text('{"id": "d0", "contents": "music"}\n')
     assert main([*task, *encoder, "--dense-pooling", "mean"]) == 2
     assert "has vectors of 1 documents, documents of 120: they do not belong together" in capsys.readouterr().err
-
-
-@needs_faiss
-def test_a_dense_store_is_not_encoded_again(files: Path, capsys: pytest.CaptureFixture) -> None:
-    """Its encoder encodes the topics."""
-    (files / "docs.jsonl").write_text("".join(f'{{"id": "d{n}", "contents": "music {n}"}}\n' for n in range(120)))
-    (files / "topics.tsv").write_text("".join(f"q{number}\tmusic {number}\n" for number in range(20)))
-    write_store(files / "topics", [f"q{n}" for n in range(20)], synthetic_batch(20)[1], corpus="topics.tsv")
-    assert encode(["--corpus", "docs.jsonl", "--dense", "--encoder", str(GOLDEN / "m_encoder")]) == 0
-    task = ["--vectors", "vectors", "--topics", "topics", "--qrels", "qrels", "--rounds", "1", "--engines", "exact"]
-    capsys.readouterr()
-    assert main([*task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
-    shown = capsys.readouterr()
-    assert "Encoded" not in shown.err
-    row = next(line for line in shown.out.splitlines() if line.startswith("vectors/docs.dense")).split()
-    assert row[1:4] == ["hnsw", "M=32", "ef=64"]
-    assert main([*task, "--dense", "vectors/docs.dense", "-m", "R@10"]) == 0
-    assert "building" not in capsys.readouterr().err

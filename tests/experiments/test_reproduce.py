@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from golden_set import GOLDEN
 from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -18,11 +17,11 @@ from experiments.cells import Cell, plan_table
 from experiments.report import Result
 from experiments.reproduce import Runner, main
 from experiments.steps import CORPUS, Pipeline, Source, Step
-from experiments.tables import DENSE, Dataset, Table, find_system, paper
+from experiments.tables import Dataset, Table, find_system, paper
 from milco_pyserini.analysis import timing
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
-from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.files import write_json
 from milco_pyserini.io.hub import fetch_hub_file
 
 PUBLISHED = dict(paper().checkpoints)
@@ -352,79 +351,6 @@ def test_the_exit_code_is_1_if_nothing_could_be_measured(
 
 
 # With the commands, on the sample.
-
-
-def small_m3(directory: Path) -> Path:
-    """A random checkpoint in BGE-M3's layout."""
-    from milco_pyserini.encode.m3 import HEAD
-
-    shutil.copytree(GOLDEN / "m_encoder", directory)
-    torch.manual_seed(5)
-    layer = torch.nn.Linear(read_json(directory / "config.json")["hidden_size"], 1)
-    torch.nn.init.normal_(layer.weight, std=0.5)
-    torch.save(layer.state_dict(), directory / HEAD)
-    return directory
-
-
-def small_splade(directory: Path) -> Path:
-    """A random masked language model of BERT's kind, as SPLADE v3 is."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    torch.manual_seed(3)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = BertForMaskedLM(BertConfig(vocab_size=360, max_position_embeddings=48, initializer_range=0.4, **sizes))
-    torch.nn.init.normal_(model.get_output_embeddings().bias, std=0.5)
-    model.save_pretrained(directory)
-    for file in (GOLDEN / "en_lsr").iterdir():
-        if "token" in file.name or file.name == "vocab.txt":
-            shutil.copy(file, directory)
-    return directory
-
-
-def small_qwen3(directory: Path) -> Path:
-    """A random decoder with last-token pooling, as Qwen3's embedding models have it."""
-    from tokenizers import processors
-    from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
-
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(GOLDEN / "m_encoder")
-    end = tokenizer.eos_token
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", special_tokens=[(end, tokenizer.eos_token_id)]
-    )
-    tokenizer.save_pretrained(directory)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
-    Qwen3Model(Qwen3Config(vocab_size=len(tokenizer), intermediate_size=64, head_dim=16, **sizes)).save_pretrained(
-        directory
-    )
-    (directory / "1_Pooling").mkdir()
-    pooling = {"pooling_mode_lasttoken": True, "pooling_mode_cls_token": False}
-    write_json(directory / "1_Pooling" / "config.json", pooling)
-    return directory
-
-
-# Checkpoint -> a tiny one in its layout.
-SMALL: dict[str, Callable[[Path], Path]] = {
-    "m3": small_m3,
-    "splade": small_splade,
-    "qwen3": small_qwen3,
-    "milco-dense": lambda _: GOLDEN / "ckpt_alignment",
-}
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("system", ["m3-sparse", "m3-dense", "bm25-pieces", "splade", "qwen3", "milco-dense"])
-def test_baselines_take_the_same_pipeline(system: str, tmp_path: Path) -> None:
-    """Tiny checkpoints in the layout of each baseline's: a figure between 0 and 100."""
-    if find_system(system).kind == DENSE and importlib.util.find_spec("faiss") is None:
-        pytest.skip("faiss-cpu is not installed")
-    checkpoint = str(find_system(system).checkpoint)
-    small = SMALL[checkpoint](tmp_path / "checkpoint")
-    pipeline = Pipeline(tmp_path / "out", {checkpoint: str(small)})
-    dataset = Dataset("sample-en", "sample-en", "en")
-    ((_, (cell,)),) = plan_table(Table("t", "effectiveness", "T", "", {"en": dataset}), pipeline, [system])
-    result = Runner().measure(cell)
-    assert result.figure is not None and 0 < result.figure <= 100, result.reason
 
 
 @pytest.mark.integration

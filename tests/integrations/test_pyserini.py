@@ -24,7 +24,6 @@ from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncod
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.integrations.pyserini import is_command, is_milco, java, start_java
 from milco_pyserini.io.manifest import write_checked
-from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store
 
@@ -279,15 +278,6 @@ def test_invalid_input_is_one_line_and_exit_code_2(
         line = capsys.readouterr().err
         assert line.startswith("milco pyserini: error: ") and expected in line and line.count("\n") == 1
     assert not Path("never").exists()
-
-
-@integration
-def test_the_embedded_model_has_a_name(in_process: None) -> None:
-    """--encoder mini is the checkpoint in the package."""
-    if not (find_checkpoint("mini") / "config.json").is_file():
-        pytest.skip("the embedded model, milco_pyserini/resources/milco-mini, is not in this checkout")
-    assert main(["encode.query", "--topics", "topics.tsv", "--encoder", "mini", "--output", "mini.tsv"]) == 0
-    assert len(Path("mini.tsv").read_text(encoding="utf-8").splitlines()) == len(TOPICS)
 
 
 @integration

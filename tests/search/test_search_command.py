@@ -204,19 +204,13 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "q", "vector": {"w1": 1}}\n{"id": "q", "vector": {"w2": 1}}\n')
     nothing = write_store(tmp_path / "nothing", [], synthetic_batch(5)[1].take([]), kind="topics")
-    assert "no index at" in refused(capsys, "--index", tmp_path / "no", "--output", run, "--topics", topics)
     assert "weight_hash is 'w2', the documents' is 'w1'" in refused(capsys, *to, "--topics", foreign)
     assert "id 'q 1' holds white space" in refused(capsys, *to, "--topics", spaced)
     assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
     assert "has the topic id 'q' 2 times" in refused(capsys, *to, "--topics", twice)
     assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
-    assert "is an index, which holds documents" in refused(capsys, *to, "--topics", index)
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
     assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
-    assert "at least 1" in refused(capsys, *to, "--topics", topics, "--k", "0")
-    assert "from 1 to 1,024" in refused(capsys, *to, "--topics", topics, "--threads", str(2**31))
-    assert "white space" in refused(capsys, *to, "--topics", topics, "--tag", "my run")
-    assert "valid are msmarco, trec" in refused(capsys, *to, "--topics", topics, "--format", "xml")
     assert "is a directory" in refused(
         capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
     )

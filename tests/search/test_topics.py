@@ -1,6 +1,5 @@
 """Forms of --topics: each is detected, and refused clearly if it does not fit."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -72,12 +71,6 @@ def test_an_unfinished_store_is_not_read_as_texts(index: Index, tmp_path: Path) 
         read_topics(str(tmp_path / "begun"), index)
 
 
-def test_an_index_is_refused_as_topics(index: Index) -> None:
-    """The error names what is expected."""
-    with pytest.raises(MilcoError, match="index` is an index, which holds documents"):
-        read_topics(str(index.path), index)
-
-
 def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Index, tmp_path: Path) -> None:
     """With the options that the documents were encoded with."""
     foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", corpus="t.tsv", weight_hash="w2")
@@ -85,12 +78,3 @@ def test_the_error_for_other_encoders_has_the_command_to_encode_again(index: Ind
         read_topics(str(foreign), index)
     command = f"--topics t.tsv --encoder mini --lowercase --output {foreign} --overwrite"
     assert refused.value.message.endswith(f"encode them again with milco encode {command}")
-
-
-def test_long_topic_ids_are_truncated_in_errors(index: Index, tmp_path: Path) -> None:
-    """An id may be a text by mistake."""
-    topics = tmp_path / "topics.jsonl"
-    topics.write_text(json.dumps({"id": "an id " * 1000, "vector": {"a": 1}}))
-    with pytest.raises(MilcoError, match="holds white space") as refused:
-        read_topics(str(topics), index)
-    assert len(str(refused.value)) < 200 + len(str(topics))

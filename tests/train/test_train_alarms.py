@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from milco_pyserini.train.monitor import LEAST_TEXTS, PROBE, CollapseMonitor, GroundingProbe, SourceActivity
 
@@ -240,54 +239,6 @@ def test_a_halved_share_raises_an_alarm_inside_its_range() -> None:
         warned.append(monitor.warnings())
     assert [len(sentences) for sentences in warned] == [0, 0, 1, 0]
     assert "(text): share of grounded pivot terms, relative to its best, 0.444, below 0.5" in warned[2][0]
-
-
-class TinyMilco(torch.nn.Module):
-    """The smallest MILCO: LogSat of the maximum over words of two languages, each with logits of 200 English words."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logits = torch.nn.Parameter(torch.randn(2 * WORDS, WORDS))
-
-    def forward(self, words: Tensor) -> Tensor:
-        """Encode int64 [B, S] to float [B, 200]."""
-        return torch.log1p(torch.relu(self.logits[words].amax(dim=1)))
-
-
-WORDS, BATCH = 200, 64
-
-
-def train(model: TinyMilco, monitor: CollapseMonitor, steps: int, aligned: bool) -> None:
-    """Align, or contrast texts with their translations under an L1 penalty."""
-    generator = torch.Generator().manual_seed(steps)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    for _ in range(steps):
-        english = torch.randint(WORDS, (BATCH, 5), generator=generator)
-        grounded = torch.zeros(BATCH, WORDS, dtype=torch.bool).scatter_(1, english, True)
-        pivots = model(english), model(english + WORDS)
-        if aligned:
-            loss = sum(functional.mse_loss(pivot, grounded.float(), reduction="sum") / BATCH for pivot in pivots)
-        else:
-            scores = pivots[0] @ pivots[1].T
-            loss = functional.cross_entropy(scores, torch.arange(BATCH)) + 0.01 * sum(p.sum() for p in pivots) / BATCH
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        for kind, pivot in zip(("query", "passage"), pivots, strict=True):
-            monitor.update(kind, ["de"] * BATCH, pivot, grounded)
-
-
-@pytest.mark.parametrize("aligned", [True, False])
-def test_contrast_without_alignment_raises_the_alarm(aligned: bool) -> None:
-    """Contrast by itself learns latent terms; after alignment it keeps English ones, as in the paper."""
-    torch.manual_seed(0)
-    model = TinyMilco()
-    if aligned:
-        train(model, CollapseMonitor(), 150, aligned=True)
-    monitor = CollapseMonitor(warm_up=0)
-    train(model, monitor, 150, aligned=False)
-    warned = [sentence for sentence in monitor.warnings() if "grounded" in sentence]
-    assert len(warned) == (0 if aligned else 2), (monitor.figures(), warned)
 
 
 def test_a_monitor_continues_from_a_saved_state(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """The BM25 engine equals Pyserini's, with one analyzer for documents and queries."""
 
 import resource
-from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.index.baselines import TextDocuments, find_analyzer
 from milco_pyserini.integrations.pyserini import start_java
-from milco_pyserini.model.finding import find_checkpoint
 
 pytestmark = pytest.mark.integration
 
@@ -115,22 +113,6 @@ def test_a_tokenizer_serves_all_languages(tmp_path: Path) -> None:
     (index / "tokenizer.json").write_text("{")
     with pytest.raises(MilcoError, match=r"damaged \(tokenizer.json: 1 bytes, not "):
         open_index(index).searcher()
-
-
-def test_only_the_tokenizer_of_a_checkpoint_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights, which may be gigabytes, are not needed."""
-    asked: list[str] = []
-
-    def fetch(name: str, local_files_only: bool = False, allow_patterns: Sequence[str] = (), **_: object) -> str:
-        if local_files_only:
-            raise FileNotFoundError(name)
-        asked.extend(allow_patterns)
-        return str(find_checkpoint("mini"))
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    build("--corpus", "sample-zh", "--set", "tokenizer=someone/large", "--output", tmp_path / "index")
-    assert any(fnmatch("tokenizer.json", pattern) for pattern in asked)
-    assert not any(fnmatch("model.safetensors", pattern) for pattern in asked)
 
 
 def test_documents_without_words_are_skipped_and_counted(tmp_path: Path) -> None:

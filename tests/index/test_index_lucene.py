@@ -206,27 +206,6 @@ def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
         assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
 
 
-def test_scores_are_sums_of_products_of_integers(built: SimpleNamespace) -> None:
-    """Every score equals the integer dot product of the quantized vectors; ties are in order of docid."""
-    vectors = dict(built.store.vectors())
-    queries = synthetic_queries(40)
-    for query, hits in zip(queries, built.ours.searcher().search(queries, DOCUMENTS), strict=True):
-        impacts = quantize_vector(query, 100.0)
-        sums = {
-            name: sum(impacts[term] * impact for term, impact in vector.items() if term in impacts)
-            for name, vector in vectors.items()
-        }
-        expected = sorted(((-score, name) for name, score in sums.items() if score))
-        assert [(-score, name) for name, score in zip(hits.docids, hits.scores.tolist(), strict=True)] == expected
-
-
-def test_terms_that_round_to_zero_find_nothing(built: SimpleNamespace) -> None:
-    """No terms, terms that round to zero and unknown terms find nothing, and disturb no other query."""
-    found = built.ours.searcher().search([{}, {"w1": 0.001}, {"never": 1.0}, {"w1": 1.0}], 10, threads=2)
-    assert [len(hits) for hits in found[:3]] == [0, 0, 0]
-    assert len(found[3]) > 0
-
-
 def test_parquet_and_jsonl_give_the_same_index(built: SimpleNamespace, tmp_path: Path) -> None:
     """The part format decides nothing but size."""
     store = open_store(write_store(tmp_path / "parquet", built.ids, built.batch, parquet=True))

@@ -279,6 +279,14 @@ def test_tokenizers_are_read_from_vocab_txt(tmp_path: Path) -> None:
     assert read(directory).vocabulary.terms.tolist() == encoder("distillation").vocabulary.terms.tolist()
 
 
+def test_a_tokenizer_of_another_size_is_refused(tmp_path: Path) -> None:
+    """It must fit the embedding; the English one: test_model_faults.py."""
+    name = "m_model.embeddings.word_embeddings.weight"
+    small = bent(tmp_path, "distillation", lambda values: values | {name: values[name][:500]})
+    with pytest.raises(MilcoError, match="tokenizer has 577 pieces, its embedding 500 rows"):
+        read(small)
+
+
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     """A missing path, an empty directory, another model: each error states what was expected."""
     with pytest.raises(MilcoError, match="no encoder at '/nowhere/at/all': give a checkpoint directory"):

@@ -51,6 +51,14 @@ def test_default_chunks_change_nothing(texts: int, tokens: int, vocabulary: int)
     torch.testing.assert_close(max_logits(*values), max_logits_reference(*values), atol=1e-5, rtol=1e-5)
 
 
+def test_a_row_of_padding_is_refused() -> None:
+    """A text without an unmasked token has no maximum: an error, not zeros that look like a vector."""
+    projected, mask, weight, bias = case(2, 3, 2, 5, seed=1)
+    mask[1] = False
+    with pytest.raises(ValueError, match="has no unmasked token"):
+        max_logits(projected, mask, weight, bias)
+
+
 def test_a_frozen_decoder_has_no_gradient() -> None:
     """The states still have theirs."""
     projected, mask, weight, bias = case(3, 4, 3, 11, seed=2)

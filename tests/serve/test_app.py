@@ -309,6 +309,7 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
         ("/search?q=%20", 400, "`q`"),
         (f"/search?q={'x' * 3000}", 400, "3,000 characters"),
         ("/search?q=x&k=5000", 400, "`k=5000`"),
+        ("/search?q=x&offset=995", 400, "`offset=995`, `k=10`"),
         ("/search?q=x&k=ten", 400, "`k` expects an integer, got 'ten'"),
         ("/search?q=x&alpha=nan", 400, "`alpha=nan`"),
         ("/search?q=x&ofset=1", 400, "unknown parameter 'ofset': did you mean 'offset'?"),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from golden_set import GOLDEN
 from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
 
@@ -15,7 +14,6 @@ from milco_pyserini.analysis.statistics import token_kind
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora.benchmarks.sample import ROOT
-from milco_pyserini.encode.m3 import HEAD
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model.tokenization import open_tokenizer
 from milco_pyserini.sparse import SparseBatch, open_store
@@ -23,8 +21,6 @@ from milco_pyserini.sparse import SparseBatch, open_store
 Stats = Callable[..., tuple[int, str, str]]
 TINY = str(GOLDEN / "ckpt_distillation")
 LANGUAGES = ("ar", "en", "zh")
-# Whose tokens are not those of this kind of encoder.
-OTHER = {"splade": "m_encoder", "m3": "en_lsr"}
 
 
 @pytest.fixture(scope="module")
@@ -162,26 +158,17 @@ def test_lengths_end_at_the_maximum_length(report: Callable[..., dict], encoded:
     assert split["documents"] > cut["documents"] == 24
 
 
-@pytest.mark.parametrize("kind", ["splade", "m3"])
-def test_texts_of_splade_and_m3_have_lengths(
-    report: Callable[..., dict], encoded: Path, tmp_path: Path, kind: str
-) -> None:
+def test_texts_of_other_encoders_have_lengths(report: Callable[..., dict], encoded: Path) -> None:
     """In tokens of their own tokenizer; another tokenizer is an error."""
-    directory, view = GOLDEN / "en_lsr", "pivot"
-    if kind == "m3":
-        directory, view = shutil.copytree(GOLDEN / "m_encoder", tmp_path / "m3"), "source"
-        size = json.loads((directory / "config.json").read_text())["hidden_size"]
-        torch.save(torch.nn.Linear(size, 1).state_dict(), directory / HEAD)
-    corpus = str(encoded / "corpus")
-    assert encode(["--corpus", corpus, "--encoder", str(directory), "--output", "v", "--device", "cpu"]) == 0
+    directory, corpus = str(GOLDEN / "en_lsr"), str(encoded / "corpus")
+    assert encode(["--corpus", corpus, "--encoder", directory, "--output", "v", "--device", "cpu"]) == 0
     value = report("v", "--corpus", corpus)
     assert (value["length"]["documents"], value["length"]["same_texts"]) == (24, True)
-    assert list(value["length"]["correlation"]) == [view]
-    tokenizer = open_tokenizer(str(directory))
+    assert list(value["length"]["correlation"]) == ["pivot"]
     texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
-    longest = max(map(len, tokenizer.ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])))
-    assert value["length"]["tokens"]["max"] == min(longest, open_store(Path("v")).manifest["max_length"])
-    assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / OTHER[kind])]) == 2
+    tokens = open_tokenizer(directory).ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])
+    assert value["length"]["tokens"]["max"] == min(max(map(len, tokens)), open_store(Path("v")).manifest["max_length"])
+    assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / "m_encoder")]) == 2
 
 
 def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:

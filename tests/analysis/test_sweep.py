@@ -11,9 +11,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 
 from milco_pyserini.analysis import pictures, sweep, timing
 from milco_pyserini.analysis.experiment import IndexSpec, parse_variants
-from milco_pyserini.analysis.pictures import sweep_curves
 from milco_pyserini.analysis.timing import time_searches
-from milco_pyserini.analysis.workbench import IndexMeasurement
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
@@ -224,20 +222,6 @@ def test_passages_cannot_be_evaluated(command: Sweep, files: Path) -> None:
     code, _, err = command("--prune", "none")
     assert code == 2
     assert "vectors has passages of documents" in err
-
-
-def test_a_curve_has_one_kind_of_rule_and_one_engine() -> None:
-    """The unpruned vectors begin every curve of their engine."""
-    terms = {"none": 20.0, "top-k:5": 5.0, "top-k:9": 9.0, "pivot:mass:10": 8.0}
-    measurements = [
-        IndexMeasurement(pruning, engine, {}, count, 0, 1, 1.0, 1.0, 1.0, [1.0], "run", {"P@1": 0.5})
-        for engine in ("exact", "lucene")
-        for pruning, count in terms.items()
-    ]
-    curves = sweep_curves(measurements)
-    assert set(curves) == {(kind, engine) for kind in ("top-k", "pivot:mass") for engine in ("exact", "lucene")}
-    assert [one.vectors for one in curves["top-k", "exact"]] == ["none", "top-k:9", "top-k:5"]
-    assert list(sweep_curves(measurements[:1])) == [("none", "exact")]
 
 
 def test_settings_of_an_engine_are_part_of_its_name() -> None:

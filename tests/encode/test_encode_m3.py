@@ -19,7 +19,6 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.m3 import HEAD, find_head
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, open_store
@@ -123,16 +122,6 @@ def test_the_command_writes_a_store_that_names_its_encoder(checkpoint: Path, tmp
     assert store.manifest["views"] == [SOURCE]
     queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
     assert dict(store.vectors())["d2"] == queries.encode(TEXTS[0]) != {}
-
-
-def test_a_match_is_explained_by_its_tokens(checkpoint: Path) -> None:
-    """The contributions sum to the dot product; a repeated piece has the share of its strongest token."""
-    encoder = load(checkpoint)
-    (explanation,) = explain_texts(encoder, "sept heures", [TEXTS[0]])
-    expected = encoder.similarity(encoder.encode_query("sept heures"), encoder.encode_document(TEXTS[0]))
-    assert explanation.total == pytest.approx(float(expected[0, 0]), rel=1e-5)
-    assert explanation.total > 0
-    assert all(len(origins) == 1 for origins in explanation.document.origins.values())
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")

@@ -28,7 +28,6 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
 PIECES = 358
@@ -161,16 +160,6 @@ def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str
     assert store.manifest["views"] == [PIVOT]
     queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
     assert dict(store.vectors())["d2"] == queries.encode("the old harbour")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_match_is_explained_by_its_strongest_tokens(checkpoints: dict[str, Path], kind: str) -> None:
-    """The contributions sum to the dot product, and every term has a token of the text as its origin."""
-    encoder = load(checkpoints[kind])
-    (explanation,) = explain_texts(encoder, "music", ["the old harbour"])
-    expected = encoder.similarity(encoder.encode_query("music"), encoder.encode_document("the old harbour"))
-    assert explanation.total == pytest.approx(float(expected[0, 0]), rel=1e-5)
-    assert set(explanation.document.origins) == set(explanation.document.weights)
 
 
 def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Path], tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from milco_pyserini.explain.explanation import Explanation, compare, report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.index.exact import ExactSearcher
-from milco_pyserini.index.lookup import CorpusLookup, IndexedCorpus
-from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.sparse import open_store
 
 
@@ -78,25 +76,6 @@ def test_the_index_that_is_searched_is_explained(engine: str, tmp_path: Path) ->
     assert one.score and one.difference == 0
 
 
-def test_any_engine_is_explained_by_its_weights() -> None:
-    """Explanations know the protocol only: neither text nor vector is needed where weights() reads the index."""
-    built = index("exact")
-    exact = built.searcher()
-
-    class Other(EngineSearcher):
-        has_weights = True
-
-        def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
-            return exact.find(queries, k, threads)
-
-        def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
-            return exact.weights(docid, terms)
-
-    other = Other("other", built.path, exact.num_documents)
-    for explanation in Explainer(built, query_encoder(), searcher=other).explain(queries(1)[0]):
-        assert explanation.score == explanation.total and explanation.difference == 0
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_contributions_sum_to_the_score_with_alpha(engine: str, alpha: float) -> None:
     """As encode_query(alpha) weighs the views; a view with weight 0 contributes nothing."""
@@ -126,15 +105,6 @@ def test_seismic_scores_are_explained_by_the_texts() -> None:
         assert one.score == pytest.approx(one.total, rel=2e-3)
 
 
-def test_alpha_needs_two_views_and_a_valid_range() -> None:
-    """Both are checked before anything is explained."""
-    encoder = MilcoQueryEncoder(query_encoder().encoder, views=("pivot",))
-    with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views of a query, but .* only uses the pivot view"):
-        encoder.with_alpha(0.5)
-    with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
-        query_encoder().with_alpha(1.5)
-
-
 def test_named_documents_keep_their_order_and_rank(engine: str) -> None:
     """Rank and score are those of the complete ranking; an unknown docid is an error."""
     explain = explainer(index(engine)).explain
@@ -156,15 +126,6 @@ def test_external_vectors_are_explained_without_origins(tmp_path: Path, engine: 
     assert {term.term: term.view for term, _ in one.document_only or []}["theirs"] == "other"
     assert one.score is None or one.contributions
     assert "external vectors" in one.notes[0]
-
-
-def test_an_index_knows_its_encoder_and_corpus() -> None:
-    """With the index's own encoder, and the corpus that it was encoded from."""
-    query = queries(50)[7]
-    one, two = Explainer.open(index("exact").path, device="cpu").explain(query, k=2)
-    assert one.document.text is not None
-    (again,) = Explainer.open(index("exact"), query_encoder()).explain(query, [two.docid])
-    assert (again.score, again.total, again.rank) == (two.score, two.total, 2)
 
 
 def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,17 +234,6 @@ def test_passages_are_explained_by_their_own_text() -> None:
         explainer(built).explain("x", ["ja-01"])
 
 
-def test_a_changed_text_is_noted(tmp_path: Path) -> None:
-    """Contributions remain the index's; no term of the changed text is shown as the document's."""
-    changed = tmp_path / "ja.jsonl"
-    changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
-    lookup = CorpusLookup([IndexedCorpus([str(changed)], tmp_path, None)])
-    one = explainer(index("exact"), lookup).explain(queries(20)[5])[0]
-    assert one.difference == 0
-    assert "does not give the vector in the index" in one.notes[0]
-    assert (one.document_only, one.lost, one.dropped, one.unpruned) == (None, None, None, None)
-
-
 def test_a_comparison_sums_to_the_difference_of_the_scores(engine: str) -> None:
     """The better document comes first."""
     for query in queries(3):
@@ -324,13 +274,6 @@ def test_unranked_documents_come_last() -> None:
     assert compare(missed, found).note == "m is not among the hits of seismic (approximate)"
     assert compare(less, missed).first is missed
     assert compare(less, found).note == compare(less, missed).note == ""
-
-
-def test_small_differences_are_not_shown_as_0() -> None:
-    """And terms that add the same to both documents are left out."""
-    found = compare(ranked(1, 0.700003, {"x": 0.5, "y": 0.200003}), ranked(2, 0.7, {"x": 0.5, "y": 0.2}))
-    assert [row.term.term for row in found.differences] == ["y"]
-    assert " by 3e-06\n" in found.to_text(1)
 
 
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])

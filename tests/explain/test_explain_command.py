@@ -14,9 +14,7 @@ from torch import nn
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.explain import main
 from milco_pyserini.cli.search import main as search
-from milco_pyserini.defaults import only_index
 from milco_pyserini.encode.m3 import HEAD
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.sparse import open_store
 
@@ -216,20 +214,3 @@ def test_bad_options_are_one_line(
     """With exit code 2, before anything is loaded."""
     monkeypatch.chdir(tmp_path)
     assert message in error_of(capsys, *arguments)
-
-
-def test_the_only_index_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In indexes/; of several, the error names them."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "indexes").mkdir()
-    (tmp_path / "indexes" / "one").symlink_to(index("exact").path)
-    assert only_index() == Path("indexes/one")
-    (tmp_path / "indexes" / "two").symlink_to(index("exact").path)
-    with pytest.raises(MilcoError, match="indexes/one, indexes/two"):
-        only_index()
-
-
-def test_an_unknown_document_is_an_error(capsys: Capture) -> None:
-    """It is named."""
-    arguments = ("--query", QUERY, "--device", "cpu", "--index", index("exact").path, "--doc", "nope")
-    assert "has no document 'nope'" in error_of(capsys, *arguments)

@@ -254,16 +254,6 @@ def test_dense_vectors_are_searched_by_their_own_encoder(corpus: Path, tmp_path:
     assert (hit.docid, hit.text) == ("phone", f"phone {TEXTS['phone']}")
 
 
-def test_alpha_and_settings_apply_to_every_search(index: Path, encoder: MilcoEncoder) -> None:
-    """alpha=1 leaves only the pivot view; the exact engine has no settings."""
-    pivot = Searcher.open(index, encoder, alpha=1.0).search(QUERY)
-    assert pivot.scores[0] < Searcher.open(index, encoder).search(QUERY).scores[0]
-    with pytest.raises(MilcoError, match=r"alpha 1\.5 is not between 0 and 1"):
-        Searcher.open(index, encoder, alpha=1.5).search(QUERY)
-    with pytest.raises(MilcoError, match="exact has no settings"):
-        Searcher.open(index, encoder, settings={"query_cut": 3})
-
-
 def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder: MilcoEncoder) -> None:
     """They equal a searcher that was opened with them, and explanations have them."""
     searcher = Searcher.open(index, encoder)
@@ -276,17 +266,6 @@ def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder
     assert explained.shares["source"] == 0
     with pytest.raises(MilcoError, match=r"alpha 0\.5 weighs two views"):
         searcher.search(QUERY, alpha=0.5, views=["pivot"])
-
-
-@pytest.mark.parametrize("alpha", [None, 0.7])
-def test_an_explanation_adds_up_to_the_score(index: Path, encoder: MilcoEncoder, alpha: float | None) -> None:
-    """Searcher.explain() explains the score that Searcher.search() returns."""
-    searcher = Searcher.open(index, encoder, alpha=alpha)
-    hit = searcher.search(QUERY)[0]
-    explanation = searcher.explain(QUERY, hit.docid)
-    assert explanation.total == pytest.approx(hit.score)
-    with pytest.raises(MilcoError, match="has no document 'nowhere'"):
-        searcher.explain(QUERY, "nowhere")
 
 
 @pytest.mark.parametrize(

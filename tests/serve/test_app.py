@@ -232,26 +232,6 @@ def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPat
     assert "secret" not in "".join(lines) and TOKEN not in "".join(lines) and "\n" not in "".join(lines)
 
 
-def test_an_index_in_shards_answers_as_one(client: TestClient, tmp_path: Path) -> None:
-    """Hits with documents, filters, explanations, stored documents, and the number of documents."""
-    one = searcher().index
-    for shard_id in (0, 1):
-        vectors = one.path.parent / "vectors"
-        Index.build(vectors, tmp_path / "shards", "exact", store_documents=True, shard_id=shard_id, shard_num=2)
-    opened = Searcher.open(tmp_path / "shards", device="cpu", dtype="float32")
-    with (
-        closing(SearchService(OpenedIndex(opened))) as shards,
-        TestClient(create_app(shards, (HOST,)), f"http://{HOST}") as own,
-    ):
-        assert (shards.about.documents, shards.about.language) == (len(DOCUMENTS), "lang")
-        for path in ("/search?q=the+river+Nile&k=20", "/search?q=river&filter=lang%3Den", "/explain?q=Nile&docid=ja"):
-            answers = [answered.get(path).json() for answered in (own, client)]
-            assert answers[0] | {"timing": None} == answers[1] | {"timing": None}, path
-        for document in DOCUMENTS:
-            path = f"/documents/{quote(str(document['id']), safe='')}"
-            assert own.get(path).json() == client.get(path).json()
-
-
 def test_views_and_alpha_are_of_the_request(client: TestClient) -> None:
     """Nothing remains of them for the next one."""
     scores = [
@@ -261,18 +241,6 @@ def test_views_and_alpha_are_of_the_request(client: TestClient) -> None:
     assert scores[1] < scores[0] > scores[2]
     assert scores[3] < scores[0]
     assert scores[0] == scores[4] == scores[5]
-
-
-def test_shares_are_those_of_the_explanations(client: TestClient) -> None:
-    """The page shows them, too; a document that is the query matches more of it than others."""
-    for query in ("the river Nile flows", "qqqq zzzz xxxx"):
-        for hit in client.get("/search", params={"q": query, "k": 5, "alpha": 0.7}).json()["hits"]:
-            explained = client.get("/explain", params={"q": query, "docid": hit["docid"], "alpha": 0.7}).json()
-            assert hit["share"] == pytest.approx(explained["share"], rel=1e-4)
-            assert 0 < hit["share"] <= 1.0001
-    first, *_, last = client.get("/search", params={"q": DOCUMENTS[1]["text"]}).json()["hits"]
-    assert first["share"] > last["share"]
-    assert f"matches {first['share']:.0%} of the query" in client.get("/", params={"q": DOCUMENTS[1]["text"]}).text
 
 
 def test_long_documents_are_cut(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

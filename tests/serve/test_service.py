@@ -126,22 +126,6 @@ def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) 
     assert run(work)[0].docid == "ja"
 
 
-def test_hits_of_passages_have_their_own_text() -> None:
-    """As their explanations have it; the title is not repeated."""
-    built = passages("exact", "--split-passages", "--max-length", "16")
-
-    async def work(opened: SearchService) -> list[Any]:
-        found = (await opened.search(SearchRequest("ペニシリン", 20))).hits
-        return [found, await opened.explain(SearchRequest("ペニシリン"), [hit.docid for hit in found])]
-
-    with closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened:
-        found, explained = asyncio.run(work(opened))
-    assert len(found) == 20
-    for hit, one in zip(found, explained, strict=True):
-        assert one.document.text.endswith(hit.document.text)
-        assert one.document.text.removesuffix(hit.document.text).strip() in ("", hit.document.title)
-
-
 def test_documents_have_the_text_of_their_best_passage() -> None:
     """As the hit of the passage has it, which comes first; no document comes twice."""
     built = passages("exact", "--split-passages", "--max-length", "16")

@@ -247,16 +247,6 @@ def test_translations_of_a_passage_do_not_meet_in_a_batch() -> None:
     assert sum(repeated) / len(repeated) < 0.02
 
 
-def test_sources_have_their_shares_of_a_chunk_to_one_example() -> None:
-    """Also a source that is due less than once."""
-    sources: list[BitextSource] = [MemorySource("a", f"l{number}", 10**number) for number in range(1, 7)]
-    stream = BitextStream(sources, 1, 3)
-    drawn = Counter(pair.language for pair in head(stream, 50_000))
-    for source, probability in zip(sources, stream.probabilities, strict=True):
-        # The last chunk is not complete.
-        assert drawn[source.language] == pytest.approx(50_000 * probability, abs=2 + 0.02 * 50_000 * probability)
-
-
 @pytest.mark.parametrize("concatenate", [0.0, 0.4])
 def test_a_stream_is_read_from_any_example_on(tmp_path: Path, concatenate: float) -> None:
     """What precedes is not read: neither earlier windows, nor earlier passes of a source."""
@@ -269,20 +259,6 @@ def test_a_stream_is_read_from_any_example_on(tmp_path: Path, concatenate: float
         assert block == examples[first : first + 64]
     second = stream.blocks(30_000, 8, slice(4, 8))
     assert [next(second) for _ in range(3)] == [examples[at + 4 : at + 8] for at in (30_000, 30_008, 30_016)]
-
-
-def test_a_run_far_into_its_data_reads_one_window_per_source() -> None:
-    """After a billion pairs, as after none."""
-    read = []
-
-    class Counted(MemorySource):
-        def rows(self, block: int) -> list[Row]:
-            read.append(block)
-            return super().rows(block)
-
-    stream = BitextStream([Counted("a", "de", 90_000_000), Counted("a", "fr", 10_000_000)], 1, 0, buffer=1280)
-    assert len(next(stream.blocks(1_000_000_000, 64, slice(None)))) == 64
-    assert len(read) <= 2 * 10
 
 
 @pytest.mark.parametrize(("process", "processes"), [(0, 1), (1, 2)])

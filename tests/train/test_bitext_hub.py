@@ -1,6 +1,5 @@
 """The paper's bitext collections, read from small files in the layout of the hub's cache."""
 
-import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +8,6 @@ from pyarrow import parquet
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.data.bitext import COLLECTIONS, open_bitext
-from milco_pyserini.train.data.streams import BitextStream
 
 SENTENCES = [("Hallo!", "Hi."), ("Grüß Gott!", "Good day."), (" ", "Nothing."), (None, "Nothing."), ("Ja.", "Yes.")]
 
@@ -97,17 +95,6 @@ def test_queries_of_mmarco_are_joined_by_id(cache: Path) -> None:
     (german,) = open_bitext(["mmarco_query"])
     assert list(german.pairs()) == [("de", "wo?", "where?"), ("de", "wer?", "who?")]
     assert german.stats() == (2, "", 1)
-
-
-def test_collections_and_files_mix_in_one_stream(cache: Path, tmp_path: Path) -> None:
-    """With weights, repeated forever."""
-    write_parquet(cached(cache, "tatoeba") / "en-de/train-00000-of-00001.parquet", SENTENCES)
-    (tmp_path / "fr-en.tsv").write_text("Salut!\tHi.\n", encoding="utf-8")
-    names = ["tatoeba", str(tmp_path / "fr-en.tsv")]
-    stream = BitextStream(open_bitext(names), temperature=1, seed=0, weights={"tatoeba": 0.25})
-    assert stream.probabilities == pytest.approx([0.25, 0.75])
-    drawn = [pair.language for pair in itertools.islice(stream, 4000)]
-    assert drawn.count("de") / 4000 == pytest.approx(0.25, abs=0.03)
 
 
 def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,11 @@ class ExplainOptions:
         metavar="A",
         help="weight of the query's pivot view, with 1 - A for its source view (default: both count in full)",
     )
+    balance: str | None = option(
+        None,
+        metavar="FIELD[=X]",
+        help="explain balanced scores, as of milco search --balance: a line has the mean score that is subtracted",
+    )
     compare: bool = option(False, help="comparison of two documents: those of --doc, or the first two hits")
     top_k: int = option(20, minimum=1, metavar="K", group="output", help="terms per document")
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
@@ -94,7 +99,7 @@ def command(options: ExplainOptions) -> None:
             options.dtype,
         )
         k = max(options.k, 2 if options.compare else 1)
-        explanations = explainer.explain(options.query, options.doc, k)
+        explanations = explainer.explain(options.query, options.doc, k, options.balance)
     if options.compare and len(explanations) < 2:
         raise MilcoError(f"--compare needs two documents, but the index has {len(explanations)} for this query")
     comparison = compare(*explanations[:2]) if options.compare else None
@@ -122,7 +127,7 @@ def _validate(options: ExplainOptions) -> None:
     if not options.query.strip():
         raise MilcoError("--query is empty")
     if options.text:
-        for name in ("index", "doc", "corpus", "vectors"):
+        for name in ("index", "doc", "corpus", "vectors", "balance"):
             if getattr(options, name):
                 raise MilcoError(f"--text explains texts without an index: omit --{name} or --text")
     elif options.lowercase:

@@ -17,8 +17,9 @@ from milco_pyserini.explain.origins import EncodedText, encode_with_origins, val
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.lookup import open_lookup
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
+from milco_pyserini.index.protocol import BalanceTerm, DocumentLookup, EngineSearcher
 from milco_pyserini.index.weights import EngineWeights
+from milco_pyserini.options import Balance
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
@@ -148,17 +149,25 @@ class Explainer:
         """A score of the engine divided by it is a score in the encoder's weights."""
         return self._engine.unit
 
-    def explain(self, query: str, docids: Sequence[str] = (), k: int = 3) -> list[Explanation]:
+    def explain(
+        self, query: str, docids: Sequence[str] = (), k: int = 3, balance: str | None = None
+    ) -> list[Explanation]:
         """Explain the scores of the named documents in their order, or of the k best hits, best first.
 
+        Args:
+            balance: explain balanced scores, as of Searcher.search().
+
         Raises:
-            MilcoError: the index lacks one of the documents, or is closed.
+            MilcoError: the index lacks one of the documents, cannot balance, or is closed.
         """
         self._searcher.require_open()
+        balanced = None if balance is None else Balance.parse(balance)
+        if balanced is not None:
+            self._searcher.validate_balance(balanced)
         encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
         batch = encoded.batch.view(*self.encoder.views)
         vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
-        hits = self._searcher.search([vector], DEPTH if docids else k)[0]
+        hits = self._searcher.search([vector], DEPTH if docids else k, balance=balanced)[0]
         ranked = {
             docid: (rank, score)
             for rank, (docid, score) in enumerate(zip(hits.docids, hits.scores.tolist(), strict=True), 1)
@@ -166,13 +175,14 @@ class Explainer:
         wanted = list(docids) or hits.docids
         # Before texts are read and encoded: an unknown docid is reported at once.
         indexed = {docid: self._indexed_numbers(docid, vector) for docid in wanted}
+        balances = {} if balanced is None else self._searcher.balance_terms(vector, wanted, balanced)
+        explanations = []
         texts = self._find_texts(wanted)
-        return [
-            self._explain(
-                encoded, vector, docid, indexed[docid], self._document(docid, *texts.get(docid, (None, None))), ranked
-            )
-            for docid in wanted
-        ]
+        for docid in wanted:
+            document = self._document(docid, *texts.get(docid, (None, None)))
+            balance_term, place = balances.get(docid), ranked.get(docid, (None, None))
+            explanations.append(self._explain(encoded, vector, docid, indexed[docid], document, balance_term, *place))
+        return explanations
 
     def _explain(
         self,
@@ -181,7 +191,9 @@ class Explainer:
         docid: str,
         indexed: Mapping[str, float] | None,
         document: _EncodedDocument,
-        ranked: Mapping[str, tuple[int, float]],
+        balance: BalanceTerm | None,
+        rank: int | None,
+        score: float | None,
     ) -> Explanation:
         engine, vocabulary = self._engine, self.encoder.encoder.vocabulary
         numbers = engine.query(vector)
@@ -203,10 +215,9 @@ class Explainer:
         elif self._has_changed(document.trace, {term: number / engine.scale for term, number in indexed.items()}):
             notes.append(_CHANGED_TEXT)
             document = _EncodedDocument(document.encoded)
-        rank, score = ranked.get(docid, (None, None))
         rounded, difference = engine.round_score(total), None
         if score is not None:
-            difference = score - rounded
+            difference = score - (rounded + (balance.score if balance else 0.0))
             if not engine.is_readable and not isclose(score, rounded, rel_tol=_SCORE_TOLERANCE):
                 notes.insert(0, _FAR_SCORE)
             if rounded != total:
@@ -229,6 +240,7 @@ class Explainer:
             unit=engine.unit,
             contributions=contributions,
             total=total,
+            balance=balance,
             alpha=self.encoder.alpha,
             score=score,
             rank=rank,

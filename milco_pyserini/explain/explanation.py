@@ -10,6 +10,7 @@ from milco_pyserini.console import counted
 from milco_pyserini.explain.render import (
     environment,
     format_alpha,
+    format_exactly,
     format_number,
     render,
     terminal_width,
@@ -17,6 +18,7 @@ from milco_pyserini.explain.render import (
     wrap_lines,
 )
 from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term
+from milco_pyserini.index.protocol import BalanceTerm
 from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 
@@ -37,11 +39,12 @@ class Explanation:
         unit: A score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
         contributions: In the order in which the engine adds them, so that their plain sum is `total`.
         total: The sum of the contributions.
+        balance: What a balanced search adds to it; None of a plain score.
         alpha: Weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
         score: The engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
             for.
         rank: From 1; None like score.
-        difference: score - total, in the precision of the engine's scores.
+        difference: score - total, balanced, in the precision of the engine's scores.
         lost: Shared terms that the engine does not match, strongest first; None without the document's text or vector.
         dropped: {reason: number of the document's terms that were removed}; None like lost.
         unpruned: The score with the encoder's own weights, in the engine's numbers; None like lost.
@@ -56,6 +59,7 @@ class Explanation:
     unit: float
     contributions: tuple[Contribution, ...]
     total: float
+    balance: BalanceTerm | None = None
     alpha: float | None = None
     score: float | None = None
     rank: int | None = None
@@ -72,9 +76,14 @@ class Explanation:
         return self.document.name
 
     @property
+    def balanced_total(self) -> float:
+        """The sum of the contributions and of what a balanced search adds."""
+        return self.total + (self.balance.score if self.balance else 0.0)
+
+    @property
     def shown_score(self) -> float:
-        """The engine's score, or the sum of the contributions if the engine gave none."""
-        return self.total if self.score is None else self.score
+        """The engine's score, or the balanced sum of the contributions if the engine gave none."""
+        return self.balanced_total if self.score is None else self.score
 
     @cached_property
     def strongest(self) -> list[Contribution]:
@@ -133,6 +142,7 @@ class Explanation:
             "rank": self.rank,
             "score": self.score,
             "sum": self.total,
+            "balance": self.balance and self.balance.to_json(),
             "difference": self.difference,
             "unit": self.unit,
             "alpha": self.alpha,
@@ -154,9 +164,12 @@ class Explanation:
         def number(value: float) -> str:
             return format_number(value, self.unit)
 
+        def exactly(value: float) -> str:
+            return format_exactly(value, self.unit)
+
         weights = f", {self.shown_score / self.unit:.4f} in weights" if self.unit != 1 else ""
         rank = "" if self.rank is None else f", rank {self.rank:,}"
-        head = f"{self.docid}: score {number(self.shown_score)}{weights}{rank}, {self.engine} ({self.exactness})"
+        head = f"{self.docid}: score {exactly(self.shown_score)}{weights}{rank}, {self.engine} ({self.exactness})"
         lines = [head, *(f"  note: {note}" for note in self.notes)]
         if self.alpha is not None:
             lines.append(f"  {format_alpha(self.alpha)}")
@@ -170,8 +183,10 @@ class Explanation:
             matched += f", {self.share:.0%} of its weight: {shares}"
             text += f"{wrap_lines([matched], columns)}\n{self._table(top_k, columns)}\n"
             summary = f"  sum of the contributions {number(self.total)}"
+            if self.balance:
+                summary += f", balance {exactly(self.balance.score)} ({self.balance})"
             if self.difference is not None:
-                summary += f", the engine's score {number(self.score or 0)}, difference {self.difference:g}"
+                summary += f", the engine's score {exactly(self.score or 0)}, difference {self.difference:g}"
             elif self.engine != "no index":
                 summary += " (not among the hits that the engine was asked for)"
             lines = [summary]
@@ -221,7 +236,7 @@ class Explanation:
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f", rank={self.rank}"
         return (
-            f"Explanation(docid={self.docid!r}, score={format_number(self.shown_score, self.unit)}{rank}, "
+            f"Explanation(docid={self.docid!r}, score={format_exactly(self.shown_score, self.unit)}{rank}, "
             f"{len(self.contributions)} of {counted(len(self.query.weights), 'query term')} matched)"
         )
 
@@ -257,9 +272,9 @@ class Comparison:
 
     @property
     def scores(self) -> tuple[float, float]:
-        """The engine's scores, or the sums of the contributions unless it gave both."""
+        """The engine's scores, or the balanced sums of the contributions unless it gave both."""
         if self.first.score is None or self.second.score is None:
-            return self.first.total, self.second.total
+            return self.first.balanced_total, self.second.balanced_total
         return self.first.score, self.second.score
 
     @property
@@ -268,10 +283,21 @@ class Comparison:
         return self.scores[0] - self.scores[1]
 
     @property
+    def balance(self) -> TermDifference | None:
+        """A row for what a balanced search adds to the scores; None if the same to both."""
+        first, second = (side.balance.score if side.balance else 0.0 for side in (self.first, self.second))
+        return None if first == second else TermDifference(Term("", "balance", ""), 0.0, first, second)
+
+    @property
     def rounding(self) -> TermDifference | None:
-        """A row for what the engine's scores have beyond the sums of the contributions; None if nothing."""
-        first, second = self.scores[0] - self.first.total, self.scores[1] - self.second.total
+        """A row for what the engine's scores have beyond the sums; None if nothing."""
+        first, second = self.scores[0] - self.first.balanced_total, self.scores[1] - self.second.balanced_total
         return None if first == second else TermDifference(Term("", "rounding in the engine", ""), 0.0, first, second)
+
+    @property
+    def rows_beyond_terms(self) -> tuple[TermDifference, ...]:
+        """What makes the difference besides the terms."""
+        return tuple(filter(None, (self.balance, self.rounding)))
 
     @property
     def note(self) -> str:
@@ -288,6 +314,7 @@ class Comparison:
             "first": self.first.docid,
             "second": self.second.docid,
             "difference": self.total,
+            "balance": self.balance.difference if self.balance else 0.0,
             "rounding": self.rounding.difference if self.rounding else 0.0,
             "note": self.note,
             "terms": [{**_flat(difference), "difference": difference.difference} for difference in self.differences],
@@ -299,7 +326,7 @@ class Comparison:
         unit = self.first.unit
 
         def number(value: float) -> str:
-            return format_number(value, unit)
+            return format_exactly(value, unit)
 
         names, scores = (self.first.docid, self.second.docid), list(map(number, self.scores))
         if self.total:
@@ -315,7 +342,7 @@ class Comparison:
                 difference.term.view,
                 difference.term.text,
             ]
-            for difference in (*self.differences[:top_k], *([self.rounding] if self.rounding else []))
+            for difference in (*self.differences[:top_k], *self.rows_beyond_terms)
         ]
         if rest:
             left = number(sum(difference.difference for difference in rest))

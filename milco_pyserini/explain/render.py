@@ -35,6 +35,11 @@ def format_number(value: float, unit: float) -> str:
     return f"{value:,.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:.0e}"
 
 
+def format_exactly(value: float, unit: float) -> str:
+    """Format a number as format_number() does, but one that is no integer with 4 digits: a balanced score."""
+    return format_number(value, unit if float(value).is_integer() else 1)
+
+
 def format_score(score: float) -> str:
     """Format a score: sums of impacts as integers, others with 4 digits."""
     return f"{score:,.0f}" if float(score).is_integer() else f"{score:,.4f}"
@@ -110,6 +115,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "number": format_number,
+        "exactly": format_exactly,
         "alpha": format_alpha,
         "score": format_score,
         "counted": counted,

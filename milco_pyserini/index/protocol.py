@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import (
+    MAX_VALUE_BYTES,
     MAX_VALUES,
     CheckedDocuments,
     DocumentSource,
     Filters,
+    filter_text,
     parse_document,
     validate_filters,
     values_in_range,
@@ -206,6 +208,32 @@ Groups = Mapping[str, GroupHits]
 
 
 @dataclass(frozen=True)
+class BalanceTerm:
+    """What a balanced search adds to the score of a document: -strength x the mean score of its group.
+
+    value: that of the balanced field; "" for documents that have none.
+    """
+
+    field: str
+    value: str
+    strength: float
+    mean: float
+
+    @property
+    def score(self) -> float:
+        """What it adds to the score, <= 0."""
+        return -self.strength * self.mean
+
+    def __str__(self) -> str:
+        documents = f"{self.field}={self.value}" if self.value else f"documents without {self.field}"
+        return f"{'' if self.strength == 1 else f'{self.strength:g} x '}the mean score of {documents}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {**vars(self), "score": self.score}
+
+
+@dataclass(frozen=True)
 class GroundTruth:
     """Queries of an engine, the best documents of each by exact search, and a description of the queries."""
 
@@ -377,6 +405,20 @@ class EngineSearcher:
             raise unknown_name(f"field of {self.path}", balance.field, self.fields)
         if (kind := self.fields[balance.field]) in ("strings", "mixed"):
             raise MilcoError(f"{what}: its values are {kind}: only a field with one value per document can be balanced")
+
+    def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
+        """Return what search() with a balance adds to the scores of those documents that the index has."""
+        self.require_open()
+        self.validate_balance(balance)
+        with engine_errors(self.engine, "search", self.path):
+            (groups,) = self.find_groups([query], 1, 1, {}, balance.field)
+        terms = {}
+        for docid, document in self.documents(docids).items():
+            text = filter_text(document.fields.get(balance.field, ""))
+            # Long values are not found, as if there were none.
+            value = text if len(text.encode()) <= MAX_VALUE_BYTES else ""
+            terms[docid] = BalanceTerm(balance.field, value, balance.strength, groups[value].mean)
+        return terms
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return those documents that the index stores, by docid; of a passage, the complete document."""

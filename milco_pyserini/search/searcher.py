@@ -361,16 +361,24 @@ class Searcher:
                     hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
                 yield topic, query, hits
 
-    def explain(self, text: str, docid: str, *, alpha: float | None = None, views: Sequence[str] = ()) -> "Explanation":
+    def explain(
+        self,
+        text: str,
+        docid: str,
+        *,
+        alpha: float | None = None,
+        views: Sequence[str] = (),
+        balance: str | None = None,
+    ) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.
 
-        alpha, views: as for search().
+        alpha, views, balance: as for search().
 
         Raises:
             UnknownDocument: if the index has no such document.
             MilcoError: if the queries of the index are not weighted terms.
         """
-        return self.explainer(alpha, views).explain(text, [docid])[0]
+        return self.explainer(alpha, views).explain(text, [docid], balance=balance)[0]
 
     def explainer(self, alpha: float | None = None, views: Sequence[str] = ()) -> "Explainer":
         """Return what explains the scores of several documents at a time. Arguments and errors as for explain()."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
+from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option, weights_option
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import DTYPES, RUNS, directory_name, only_index
@@ -60,18 +61,9 @@ class SearchOptions:
         help="topics: a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store, or JSONL with id and vector",
     )
     query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
-    index: tuple[Path, ...] = option(
-        (), metavar="DIR", help="index (default: the only one in indexes/); several of a collection with --fuse"
-    )
-    fuse: str | None = option(
-        None,
-        choices=("rrf", "rsf"),
-        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); of each, "
-        "max(--k, 100) documents count",
-    )
-    weights: tuple[float, ...] = option(
-        (), above=0, metavar="X", help="--fuse: a weight for each index (default: equal)"
-    )
+    index: tuple[Path, ...] = index_option()
+    fuse: str | None = fuse_option()
+    weights: tuple[float, ...] = weights_option()
     k: int | None = option(
         None,
         minimum=1,
@@ -174,15 +166,7 @@ class SearchOptions:
         if not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
-        if len(self.index) > 1 and self.fuse is None:
-            yield f"--index {' '.join(map(str, self.index))}: to search several indexes together, give --fuse rrf"
-        elif self.fuse is not None and len(self.index) < 2:
-            yield f"--fuse {self.fuse} is for several indexes: give --index A B, or omit it"
-        elif self.fuse is not None:
-            for name in changed_options(self, *_OF_ONE_INDEX):
-                yield f"{name} is for one index, --fuse searches several"
-        elif self.weights:
-            yield "--weights is for --fuse"
+        yield from fusion_conflicts(self, *_OF_ONE_INDEX)
         try:
             parse_filters(self.filter)
             if self.balance is not None:
@@ -312,21 +296,12 @@ def command(options: SearchOptions) -> None:
                 raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
     started = time.monotonic()
     searcher = open_searcher()
-    encoders = [] if topics.vectors is not None else [part.query_encoder for part in _parts(searcher)]
+    # Before the encoder is loaded.
+    searcher.validate_search(filters=parse_filters(options.filter), balance=options.balance)
+    encoders = [] if topics.vectors is not None else [part.query_encoder for part in searcher.searchers]
     what = " and the encoder" if any(encoder is not None for encoder in encoders) else ""
-    log(f"Loaded {_name(searcher)}{what} in {duration(time.monotonic() - started)}")
+    log(f"Loaded {searcher.name}{what} in {duration(time.monotonic() - started)}")
     write_run(searcher, topics, options, output)
-
-
-def _parts(searcher: "Searcher | HybridSearcher") -> "Sequence[Searcher]":
-    """Return the searchers of single indexes."""
-    from milco_pyserini.search.hybrid import HybridSearcher
-
-    return searcher.searchers if isinstance(searcher, HybridSearcher) else [searcher]
-
-
-def _name(searcher: "Searcher | HybridSearcher") -> str:
-    return " and ".join(str(part.index.path) for part in _parts(searcher))
 
 
 def write_run(
@@ -336,7 +311,7 @@ def write_run(
     from milco_pyserini.io.files import STDOUT, text_output
     from milco_pyserini.io.runs import write_hits
 
-    k, engine = options.k or _RUN_HITS, _parts(searcher)[0].index.engine
+    k, engine = options.k or _RUN_HITS, searcher.searchers[0].index.engine
     results = searcher.search_topics(
         topics,
         options.max_passage_hits if options.max_passage else k,
@@ -358,7 +333,7 @@ def write_run(
             without_hits += not len(best)
             progress.add(1, hits=len(best))
     how = options.fuse or engine.exactness
-    progress.close(f"Searched {_name(searcher)} ({how}) into {'stdout' if output == STDOUT else output}")
+    progress.close(f"Searched {searcher.name} ({how}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
@@ -371,7 +346,7 @@ def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> Non
         import readline  # noqa: F401
     # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
     searcher.search("query", 1, filters=parse_filters(options.filter), balance=options.balance)
-    log(f"Loaded {_name(searcher)}; an empty line ends")
+    log(f"Loaded {searcher.name}; an empty line ends")
     try:
         while text := input("query: ").strip():
             print_hits(searcher, replace(options, query=text))
@@ -387,13 +362,16 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
     from milco_pyserini.explain.snippets import LENGTH
     from milco_pyserini.index.lookup import corpus_name
 
-    encoded, filters = searcher.encode_queries([options.query or ""]), parse_filters(options.filter)
+    filters = parse_filters(options.filter)
+    # Before the encoder is loaded.
+    searcher.validate_search(filters=filters, balance=options.balance)
+    encoded = searcher.encode_queries([options.query or ""])
     count, passages = options.k or _ONE_QUERY_HITS, options.max_passage and (options.max_passage_delimiter or True)
     ranking = searcher.search_queries(
         encoded, count, options.threads, filters, options.min_share, passages, options.balance
     )[0]
     if not searcher.has_documents:
-        name = corpus_name(_parts(searcher)[0].index)
+        name = corpus_name(searcher.searchers[0].index)
         if not name:
             log("No texts: the index does not name its corpus; give --corpus")
         elif is_known_corpus(name):
@@ -425,10 +403,10 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
             }
             for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
         ]
-        index = _parts(searcher)[0].index
+        index = searcher.searchers[0].index
         about: dict[str, Any] = {"index": str(index.path), "engine": index.engine.name}
         if options.fuse:
-            about = {"indexes": [str(part.index.path) for part in _parts(searcher)], "fuse": options.fuse}
+            about = {"indexes": [part.name for part in searcher.searchers], "fuse": options.fuse}
         value = {
             "query": options.query,
             **about,
@@ -465,15 +443,12 @@ def _snippets(
     searcher: "Searcher | HybridSearcher", query: Any, hits: "Sequence[Hit]", length: int
 ) -> list[str | None]:
     """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
-    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.explain.snippets import make_snippets
 
     texts = [hit.document.text if hit.document else "" for hit in hits]
-    parts = _parts(searcher)
-    for part, encoded in zip(parts, query if len(parts) > 1 else [query], strict=True):
-        if isinstance(part.query_encoder, MilcoQueryEncoder):
-            extracts = [snippet.text for snippet in make_snippets(encoded, texts, part.query_encoder.encoder, length)]
-            break
+    if weighted := searcher.weighted_terms(query):
+        terms, encoder = weighted
+        extracts = [snippet.text for snippet in make_snippets(terms, texts, encoder, length)]
     else:
         extracts = [" ".join(text[: 10 * length].split())[:length] for text in texts]
     return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]

@@ -2,20 +2,19 @@
 
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.index.documents import validate_filters
 from milco_pyserini.index.protocol import DocumentLookup, Hits
-from milco_pyserini.options import validate_number
 from milco_pyserini.search.fusion import METHODS, fuse, validate_weights
 from milco_pyserini.search.topics import SearchTopics
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
+    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.search.searcher import Searcher
 
 # Documents that count even if fewer are wanted: the best of the fused ranking are seldom the best of each index.
@@ -72,10 +71,47 @@ class HybridSearcher:
             for searcher in self.searchers:
                 stack.callback(searcher.close)
 
+    def reopened(self) -> "HybridSearcher":
+        """Open the indexes as they are now, as Searcher.reopened()."""
+        with ExitStack() as opened:
+            searchers = [opened.enter_context(searcher.reopened()) for searcher in self.searchers]
+            opened.pop_all()
+        return HybridSearcher(searchers, self.method, self.weights)
+
+    @property
+    def name(self) -> str:
+        """The directories of the indexes, for messages."""
+        return " and ".join(self.names)
+
+    @property
+    def fields(self) -> Mapping[str, str] | None:
+        """The type of each field that all indexes store; None if one stores no documents."""
+        stored = [searcher.fields for searcher in self.searchers if searcher.fields is not None]
+        if len(stored) < len(self.searchers):
+            return None
+        return {name: kind for name, kind in stored[0].items() if all(name in fields for fields in stored)}
+
+    def values(self, field: str) -> Mapping[str, int] | None:
+        """Return how many documents of the first index have each value of a stored field."""
+        return self.searchers[0].values(field)
+
+    def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
+        """Return what Searcher.weighted_terms() does, of the first index whose queries are weighted terms."""
+        found = (searcher.weighted_terms(part) for searcher, part in zip(self.searchers, query, strict=True))
+        return next(filter(None, found), None)
+
     @property
     def has_documents(self) -> bool:
         """True if the texts of hits are available."""
         return any(searcher.has_documents for searcher in self.searchers)
+
+    @contextmanager
+    def cached_documents(self) -> Iterator[None]:
+        """Keep all documents of the corpora in temporary databases within the block, for very many searches."""
+        with ExitStack() as stack:
+            for searcher in self.searchers:
+                stack.enter_context(searcher.cached_documents())
+            yield
 
     def search(
         self,
@@ -111,13 +147,25 @@ class HybridSearcher:
         balance: str | None = None,
     ) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order. Arguments as for search()."""
-        self._validate(k, filters)
+        self.validate_search(k, filters, balance)
         options: dict[str, Any] = {"filters": filters, "max_passage": max_passage, "balance": balance}
-        rankings = [searcher.search_batch(texts, max(k, _DEPTH), threads, **options) for searcher in self.searchers]
-        return [self._fused(found, k) for found in zip(*rankings, strict=True)]
+        return self.search_queries(self.encode_queries(texts), k, threads, **options)
 
-    def encode_queries(self, texts: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the queries of all indexes for each text, for search_queries()."""
+    def validate_search(self, k: int = 1, filters: Mapping[str, Any] | None = None, balance: str | None = None) -> None:
+        """Raise MilcoError, before an encoder is loaded or the first index is searched, if search() would."""
+        for searcher in self.searchers:
+            searcher.validate_search(k, filters, balance)
+
+    def encode_queries(
+        self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Return the queries of all indexes for each text, for search_queries().
+
+        Raises:
+            MilcoError: alpha or views are given: they are of one encoder.
+        """
+        if alpha is not None or views:
+            raise MilcoError("`alpha` and `views` are for one index, several are searched: omit them")
         return list(zip(*[searcher.encode_queries(texts) for searcher in self.searchers], strict=True))
 
     def search_queries(
@@ -137,7 +185,7 @@ class HybridSearcher:
         """
         if min_share is not None:
             raise MilcoError(f"`min_share={min_share:g}` is for one index, several are searched: omit it")
-        self._validate(k, filters)
+        self.validate_search(k, filters, balance)
         rankings = [
             searcher.search_queries(encoded, max(k, _DEPTH), threads, filters, None, max_passage, balance)
             for searcher, encoded in zip(self.searchers, zip(*queries, strict=True), strict=False)
@@ -164,7 +212,7 @@ class HybridSearcher:
         """
         if topics.texts is None:
             raise MilcoError("several indexes are searched for texts, which each encodes in its own way: give texts")
-        self._validate(k, filters)
+        self.validate_search(k, filters, balance)
         rankings = [
             searcher.search_topics(
                 topics,
@@ -192,13 +240,6 @@ class HybridSearcher:
             f"several indexes were searched, and a fused score has no terms: explain the score in one of them, such as "
             f"Searcher.open({self.names[0]!r})"
         )
-
-    def _validate(self, k: int, filters: Mapping[str, Any] | None) -> None:
-        """Raise MilcoError before the first index is searched if another cannot be."""
-        validate_number("k", k, minimum=1)
-        if filters:
-            for searcher in self.searchers:
-                validate_filters(filters, searcher.engine_searcher.fields, searcher.index.path)
 
     def _fused(self, rankings: Sequence[Hits], k: int) -> Hits:
         runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]

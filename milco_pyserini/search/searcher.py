@@ -14,6 +14,7 @@ import numpy as np
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index, validate_sparse
+from milco_pyserini.index.documents import validate_filters
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
@@ -64,6 +65,7 @@ class Searcher:
         self.options = queries or QueryOptions()
         self.index, self.engine_searcher = index.open_searcher(settings)
         self._corpus = corpus
+        self._settings = settings
         # torch keeps a team of threads for each thread that encodes.
         self._encoding = threading.Lock()
         try:
@@ -86,6 +88,15 @@ class Searcher:
         self.engine_searcher.close()
         for name in ("query_encoder", "_explainer"):
             vars(self).pop(name, None)
+
+    def reopened(self) -> "Searcher":
+        """Open the index as it is now, with the same options, and the encoder if it is of weighted terms."""
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+        options, encoder = self.options, self.query_encoder
+        if options.query_encoder is None and isinstance(encoder, MilcoQueryEncoder):
+            options = replace(options, encoder=encoder.encoder)
+        return Searcher(open_index(self.index.path), options, self._settings, self._corpus)
 
     @overload
     @classmethod
@@ -175,6 +186,32 @@ class Searcher:
         return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
 
     @property
+    def searchers(self) -> "Sequence[Searcher]":
+        """The searcher of each index: this one. HybridSearcher has several."""
+        return [self]
+
+    @property
+    def name(self) -> str:
+        """The directory of the index, for messages."""
+        return str(self.index.path)
+
+    @property
+    def fields(self) -> Mapping[str, str] | None:
+        """The type of each stored field, by which searches can filter; None if the index stores no documents."""
+        return self.engine_searcher.fields
+
+    def values(self, field: str) -> Mapping[str, int] | None:
+        """Return how many documents have each value of a stored field, as EngineSearcher.values()."""
+        return self.engine_searcher.values(field)
+
+    def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
+        """Return an encoded query as {term: weight}, and its encoder; None if queries are not weighted terms."""
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+        encoder = self.query_encoder
+        return (query, encoder.encoder) if isinstance(encoder, MilcoQueryEncoder) else None
+
+    @property
     def has_documents(self) -> bool:
         """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
         return bool(self._lookup.corpora) if isinstance(self._lookup, CorpusLookup) else self._lookup is not None
@@ -229,8 +266,8 @@ class Searcher:
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        queries = self.encode_queries([text], alpha, views)
-        return self.search_queries(queries, k, threads, filters, min_share, max_passage, balance)[0]
+        options: dict[str, Any] = {"filters": filters, "alpha": alpha, "views": views, "min_share": min_share}
+        return self.search_batch([text], k, threads, max_passage=max_passage, balance=balance, **options)[0]
 
     def search_batch(
         self,
@@ -251,13 +288,24 @@ class Searcher:
             threads: threads that search.
             filters, alpha, views, min_share, max_passage, balance: as for search().
         """
-        _validate_texts(texts)
-        queries = self.encode_queries(texts, alpha, views) if len(texts) else []
+        self.validate_search(k, filters, balance)
+        queries = self.encode_queries(texts, alpha, views)
         return self.search_queries(queries, k, threads, filters, min_share, max_passage, balance)
+
+    def validate_search(self, k: int = 1, filters: Mapping[str, Any] | None = None, balance: str | None = None) -> None:
+        """Raise MilcoError, before an encoder is loaded, if search() would. Arguments as for search()."""
+        _validate_count("k", k)
+        if filters:
+            validate_filters(filters, self.fields, self.index.path)
+        if balance is not None:
+            self.engine_searcher.validate_balance(Balance.parse(balance))
 
     def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
         """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
         self.engine_searcher.require_open()
+        _validate_texts(texts)
+        if not len(texts):
+            return []
         with self._encoding:
             encoder = self._query_encoder(alpha, views)
             return list(texts) if encoder is None else encoder.encode_batch(list(texts))
@@ -338,7 +386,8 @@ class Searcher:
             remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
             filters, balance: as for search().
         """
-        for name, count in (("k", k), ("threads", threads), ("batch_size", batch_size)):
+        self.validate_search(k, filters, balance)
+        for name, count in (("threads", threads), ("batch_size", batch_size)):
             _validate_count(name, count)
         balanced = None if balance is None else Balance.parse(balance)
         # The document that is left out may be among the best.
@@ -378,6 +427,7 @@ class Searcher:
             UnknownDocument: if the index has no such document.
             MilcoError: if the queries of the index are not weighted terms.
         """
+        self.validate_search(balance=balance)
         return self.explainer(alpha, views).explain(text, [docid], balance=balance)[0]
 
     def explainer(self, alpha: float | None = None, views: Sequence[str] = ()) -> "Explainer":
@@ -472,13 +522,18 @@ def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER
     return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup, passages=passages)
 
 
+def holds_passages(index: Index) -> bool:
+    """Return whether the docids of an index are those of passages, or may be."""
+    about = index.manifest.get("vectors", {"plain": True})
+    return bool(about.get("split_passages") or about.get("plain"))
+
+
 def validate_passages(index: Index) -> None:
     """Raise MilcoError if the docids of an index are not those of passages.
 
     External vectors and texts do not state what they are: there the user must know.
     """
-    about = index.manifest.get("vectors", {"plain": True})
-    if not (about.get("split_passages") or about.get("plain")):
+    if not holds_passages(index):
         raise MilcoError(
             f"{index.path} does not hold passages (encode --split-passages), and truncating its docids at a "
             f"{PASSAGE_DELIMITER} would mix up documents: omit `max_passage`, or give the delimiter if the corpus "
@@ -504,15 +559,16 @@ def _matching(hits: Hits, min_share: float) -> Hits:
 
 
 def _validate_texts(texts: Any) -> None:
+    advice = ""
     if isinstance(texts, str | bytes):
-        raise TypeError(f"search_batch() expects a list of texts, not {type(texts).__name__}; see search()")
-    if isinstance(texts, Mapping):
-        raise TypeError(f"search_batch() expects a list of texts, not {type(texts).__name__}; pass its .values()")
-    if hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
+        advice = "see search()"
+    elif isinstance(texts, Mapping):
+        advice = "pass its .values()"
+    elif hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
         # A data frame yields the names of its columns.
-        raise TypeError(
-            f"search_batch() expects a list of texts, not {type(texts).__name__}; pass a column, such as df['text']"
-        )
+        advice = "pass a column, such as df['text']"
+    if advice:
+        raise TypeError(f"expected a list of texts, not {type(texts).__name__}; {advice}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"text {number} is {type(text).__name__}, expected a str")

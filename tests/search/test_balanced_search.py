@@ -35,7 +35,7 @@ def test_contributions_and_the_mean_of_the_language_sum_to_the_balanced_score(en
                 assert one.total + one.balance.score == one.balanced_total == hit.score
                 assert (one.balance.field, one.balance.strength) == ("lang", strength)
                 group = opened.search(QUERY, 100, filters={"lang": one.balance.value})
-                size = (opened.engine_searcher.values("lang") or {})[one.balance.value]
+                size = (opened.values("lang") or {})[one.balance.value]
                 assert one.balance.mean == pytest.approx(sum(group.scores.tolist()) / size)
                 assert one.total == plain[hit.docid]
         assert len({one.balance.value for one in explanations if one.balance}) > 1

@@ -302,7 +302,7 @@ def test_topics_have_the_hits_of_their_texts_with_documents(searcher: Searcher, 
 
 def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors: Path, tmp_path: Path) -> None:
     """A str for a list, None among texts, options of another engine; nothing is written."""
-    with pytest.raises(TypeError, match="expects a list of texts, not str"):
+    with pytest.raises(TypeError, match=r"expected a list of texts, not str; see search\(\)"):
         searcher.search_batch(QUERY)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"not dict; pass its \.values\(\)"):
         searcher.search_batch({"q1": QUERY})  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option, weights_option
 from milco_pyserini.defaults import only_index
 from milco_pyserini.options import MAX_THREADS, changed_options, option
 
@@ -21,11 +22,14 @@ class ServeOptions:
     environment. --mcp serves one agent on stdin and stdout instead.
 
       milco serve --index indexes/sample.lucene
+      milco serve --index indexes/sw.lucene indexes/sw.bm25 --fuse rrf
       curl 'http://127.0.0.1:8000/search?q=Wer+erfand+das+Telefon?&k=3'
       milco serve --index indexes/sample.lucene --mcp
     """
 
-    index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
+    index: tuple[Path, ...] = index_option()
+    fuse: str | None = fuse_option()
+    weights: tuple[float, ...] = weights_option()
     mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
     k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="documents on a page of results")
     title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
@@ -71,6 +75,7 @@ class ServeOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
+        yield from fusion_conflicts(self, "alpha", "corpus", "encoder")
         if self.mcp:
             for name in changed_options(self, "host", "port", "token", "access_log", "k", "title", "queue"):
                 yield f"{name} is for the server: --mcp listens at no address"
@@ -80,9 +85,10 @@ def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.serve.server import serve, serve_stdio
 
-    arguments = {**asdict(options), "index": options.index or only_index()}
+    paths = options.index or (only_index(),)
+    arguments = {**asdict(options), "index": paths if options.fuse else paths[0], "weights": options.weights or None}
     if arguments.pop("mcp"):
-        names = ("index", "threads", "alpha", "corpus", "encoder", "device", "dtype")
+        names = ("index", "fuse", "weights", "threads", "alpha", "corpus", "encoder", "device", "dtype")
         serve_stdio(**{name: arguments[name] for name in names})
     else:
         serve(**arguments)

@@ -28,8 +28,12 @@ def create_mcp_server(service: SearchService) -> MCPServer:
         offset: int = 0,
         alpha: float | None = None,
         filters: dict[str, list[str] | dict[str, str]] | None = None,
+        balance: str | None = None,
     ) -> dict[str, Any]:
         """Search the collection; return ranked hits with docid, score, title and snippet.
+
+        Where the collection is indexed by passages, hits are documents by their best one: passage is its id, text its
+        text.
 
         Args:
             query: words or a question, in any language.
@@ -39,23 +43,36 @@ def create_mcp_server(service: SearchService) -> MCPServer:
                 other languages than the query's.
             filters: only documents that have one of the values in each field, such as {"lang": ["de", "fr"]}, or a
                 value in a range, such as {"year": {">=": "2000", "<": "2010"}}.
+            balance: "lang", if hits have it as a field, gives every language its due: the mean score of all documents
+                of a language is subtracted from the score of each.
         """
+        by_document = service.about.has_passages
+        options: dict[str, Any] = {"filters": filters or {}, "max_passage": by_document, "balance": balance}
         with _as_tool_error():
-            found = (await service.search(SearchRequest(query, k, offset, alpha, filters=filters or {}))).to_json()
-        for hit in found["hits"]:
+            response = await service.search(SearchRequest(query, k, offset, alpha, **options))
+        answer = response.to_json()
+        for hit, found in zip(answer["hits"], response.hits, strict=True):
             del hit["highlights"]
-        return found
+            if by_document:
+                # A passage is no longer than what the encoder reads.
+                del hit["snippet"]
+                hit["text"] = found.document.text if found.document else None
+        return answer
 
-    async def explain(query: str, docid: str, alpha: float | None = None) -> dict[str, Any]:
+    async def explain(
+        query: str, docid: str, alpha: float | None = None, balance: str | None = None, index: str = ""
+    ) -> dict[str, Any]:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
         Args:
             query: the query of a search.
-            docid: docid of one of its hits.
+            docid: docid of one of its hits; of a hit with a passage, the passage.
             alpha: that of the search.
+            balance: that of the search.
+            index: if hits have by_index, the index whose score is explained, as named there.
         """
         with _as_tool_error():
-            (found,) = await service.explain(SearchRequest(query, alpha=alpha), [docid])
+            (found,) = await service.explain(SearchRequest(query, alpha=alpha, balance=balance), [docid], index)
         terms = [
             {
                 "term": match.term.text,
@@ -67,7 +84,8 @@ def create_mcp_server(service: SearchService) -> MCPServer:
             }
             for match in found.strongest[:_TERMS]
         ]
-        return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms}
+        balanced = {"balance": found.balance.to_json()} if found.balance else {}
+        return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms, **balanced}
 
     if service.about.has_explanations:
         server.tool()(explain)

@@ -61,7 +61,7 @@ from milco_pyserini.serve.service import (
 )
 
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
-_PAGE_PARAMETERS = ("q", "page", "filter", "doc")
+_PAGE_PARAMETERS = ("q", "page", "filter", "balance", "doc", "index")
 # A field with more values among the best hits is not offered as a filter.
 _PAGE_VALUES = 30
 _HEADERS = {
@@ -118,7 +118,8 @@ def create_app(
     )
 
     def page(query: str = "", **content: Any) -> str:
-        values = {"error": "", "response": None, "explanations": None, "comparison": None, "filtered": [], **content}
+        values: dict[str, Any] = {"error": "", "response": None, "explanations": None, "comparison": None}
+        values |= {"filtered": [], "balance": "", **content}
         limits = {
             "max_query": MAX_QUERY_CHARACTERS,
             "max_depth": MAX_DEPTH,
@@ -179,7 +180,11 @@ def create_app(
 
     @app.api_route(_PAGE, methods=["GET", "HEAD"], include_in_schema=False)
     async def search_page(
-        request: Request, q: str = "", page_number: Annotated[str, Query(alias="page")] = "1"
+        request: Request,
+        q: str = "",
+        page_number: Annotated[str, Query(alias="page")] = "1",
+        balance: str = "",
+        index: str = "",
     ) -> Response:
         docids = request.query_params.getlist("doc")
         if not q.split():
@@ -191,17 +196,19 @@ def create_app(
         filters = parse_filters(request.query_params.getlist("filter"))
         offset, by_document = (int(page_number) - 1) * service.k, service.about.has_passages
         facets = tuple(name for name in service.about.fields if name not in filters)
-        wanted = SearchRequest(q, service.k, offset, filters=filters, facets=facets, max_passage=by_document)
+        options: dict[str, Any] = {"filters": filters, "facets": facets, "balance": balance or None}
+        wanted = SearchRequest(q, service.k, offset, max_passage=by_document, **options)
+        content: dict[str, Any] = {"balance": balance}
         if not docids:
-            filtered = list(dict.fromkeys(request.query_params.getlist("filter")))
-            return HTMLResponse(page(wanted.text, response=await service.search(wanted), filtered=filtered))
-        explanations = await service.explain(wanted, docids)
+            content["filtered"] = list(dict.fromkeys(request.query_params.getlist("filter")))
+            return HTMLResponse(page(wanted.text, response=await service.search(wanted), **content))
+        explanations = await service.explain(wanted, docids, index)
         comparison = compare(*explanations) if len(explanations) == 2 else None
-        return HTMLResponse(page(wanted.text, explanations=explanations, comparison=comparison))
+        return HTMLResponse(page(wanted.text, explanations=explanations, comparison=comparison, **content))
 
     @app.get(_FRAGMENT, include_in_schema=False)
-    async def explanation(q: str = "", doc: str = "") -> Response:
-        (found,) = await service.explain(SearchRequest(q), [doc])
+    async def explanation(q: str = "", doc: str = "", balance: str = "", index: str = "") -> Response:
+        (found,) = await service.explain(SearchRequest(q, balance=balance or None), [doc], index)
         return HTMLResponse(explanation_fragment(found))
 
     def search_request(text: str, given: SearchOptions) -> SearchRequest:
@@ -229,8 +236,8 @@ def create_app(
 
     @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")
     async def explain(given: Annotated[ExplainParameters, Query()]) -> Response:
-        request = SearchRequest(given.q, alpha=given.alpha, views=tuple(given.views))
-        (found,) = await service.explain(request, [given.docid])
+        request = SearchRequest(given.q, alpha=given.alpha, views=tuple(given.views), balance=given.balance)
+        (found,) = await service.explain(request, [given.docid], given.index)
         return _json(found.to_json())
 
     @app.get("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode a query")

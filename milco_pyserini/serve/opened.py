@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, cast
@@ -11,12 +11,13 @@ from typing import Any, Self, cast
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.contract import MilcoQueryEncoder
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import open_index
-from milco_pyserini.index.protocol import QueryOptions
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index.directory import validate_sparse
 from milco_pyserini.index.shards import find_shards
+from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.manifest import MANIFEST
-from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.search.hybrid import HybridSearcher
+from milco_pyserini.search.searcher import Searcher, holds_passages
 
 _TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
 _EXAMPLES = 6
@@ -24,12 +25,14 @@ _EXAMPLES = 6
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """An index as the page shows it: name, number of documents, encoder, queries to try.
+    """An index, or several that are searched together, as the page shows it: name, number of documents, encoder.
 
-    generation: a digest that changes with every update. fields: names of the stored fields. language: that of them
-    which has a document's language; "" if there is none. scale: from weights to impacts; None for external vectors.
-    has_explanations: whether the encoder shows what each token contributes, which a query table and a SparseEncoder do
-    not. has_passages: whether it holds passages of documents, which the page shows by their best one.
+    generation: a digest that changes with every update. examples: queries to try. fields: names of the stored fields,
+    by which searches can filter. language: that of them which has a document's language; "" if there is none. balance:
+    the same if it can be balanced. scale: from weights to impacts; None for external vectors. indexes: paths of
+    several, () for one. explained: paths of those whose encoder shows what each token contributes, which a query table
+    and a SparseEncoder do not. has_passages: whether it holds passages of documents, which the page shows by their best
+    one.
     """
 
     name: str
@@ -39,74 +42,121 @@ class IndexDescription:
     examples: Sequence[str]
     fields: Sequence[str]
     language: str
+    balance: str
     scale: float | None
-    has_explanations: bool
+    indexes: Sequence[str]
+    explained: Sequence[str]
     has_passages: bool
 
+    @property
+    def has_explanations(self) -> bool:
+        """Whether scores in an index are explained."""
+        return bool(self.explained)
+
     @classmethod
-    def of(cls, searcher: Searcher) -> Self:
-        """Describe an open index."""
-        index, fields = searcher.index, list(searcher.engine_searcher.fields or ())
+    def of(cls, searcher: Searcher | HybridSearcher, primary: Searcher) -> Self:
+        """Describe open indexes. primary: that whose encoder and examples are shown."""
+        parts, vectors = searcher.searchers, primary.index.vectors
+        language = next((name for name in ("lang", "language") if name in (primary.fields or ())), "")
+        balance = ""
+        with contextlib.suppress(MilcoError):
+            searcher.validate_search(balance=language)
+            balance = language
         return cls(
-            name=index.path.resolve().name,
-            documents=index.manifest["documents"],
-            generation=index.generation,
-            encoder=index.vectors.get("encoder") or "",
-            examples=example_queries(index.vectors),
-            fields=fields,
-            language=next((name for name in ("lang", "language") if name in fields), ""),
-            scale=index.vectors.get("scale"),
-            has_explanations=cast(MilcoQueryEncoder, searcher.query_encoder).encoder.network.has_token_states,
-            has_passages=bool(index.vectors.get("split_passages")),
+            name=" + ".join(part.index.path.resolve().name for part in parts),
+            documents=max(part.index.manifest["documents"] for part in parts),
+            generation="+".join(part.index.generation for part in parts),
+            encoder=vectors.get("encoder") or "",
+            examples=example_queries(vectors),
+            fields=list(searcher.fields or ()),
+            language=language,
+            balance=balance,
+            scale=vectors.get("scale"),
+            indexes=[part.name for part in parts] if len(parts) > 1 else (),
+            explained=[part.name for part in parts if _is_explained(part)],
+            has_passages=bool(vectors.get("split_passages")) and all(holds_passages(part.index) for part in parts),
         )
 
 
 class OpenedIndex:
-    """One generation of an index: what answers a request is all of it.
+    """One generation of an index, or of several that are searched together: what answers a request is all of it.
 
     It is closed when the service has released it, and so has every request that it was answering.
 
     Args:
-        searcher: an open index of terms.
-        corpus: where its documents are, if they moved.
-        manifests: the state of its manifests before it was opened.
+        searcher: open indexes, at least one of them of terms.
+        manifests: the state of their manifests before they were opened.
+
+    Attributes:
+        primary: the first index of terms, preferably one that is explained: its encoder encodes texts and snippets.
 
     Raises:
-        MilcoError: the searcher's encoder does not fit its index.
+        MilcoError: no index is one of terms, or an encoder does not fit its index.
     """
 
-    def __init__(self, searcher: Searcher, corpus: str | None = None, manifests: Sequence[Any] | None = None) -> None:
+    def __init__(self, searcher: Searcher | HybridSearcher, manifests: Sequence[Any] | None = None) -> None:
         self.searcher = searcher
-        self.encoder = cast(MilcoQueryEncoder, searcher.query_encoder)
-        self.lowercase = bool(searcher.index.vectors.get("lowercase"))
-        self.about = IndexDescription.of(searcher)
-        self._corpus = corpus
+        of_terms = [part for part in searcher.searchers if isinstance(part.index.engine, SparseEngine)]
+        if not of_terms:
+            validate_sparse(searcher.searchers[0].index)
+        for part in searcher.searchers:
+            # Loads the encoder.
+            _ = part.query_encoder
+        self.primary = next(filter(_is_explained, of_terms), of_terms[0])
+        self.encoder = cast(MilcoQueryEncoder, self.primary.query_encoder)
+        self.lowercase = bool(self.primary.index.vectors.get("lowercase"))
+        self.about = IndexDescription.of(searcher, self.primary)
         self._manifests = manifests
         self._users = 1
         self._documents = contextlib.ExitStack()
         self._documents.enter_context(searcher.cached_documents())
 
     @classmethod
-    def open(cls, path: str | Path, queries: QueryOptions, corpus: str | None = None) -> Self:
+    def open(cls, path: str | Path | Sequence[str | Path], **options: Any) -> Self:
         """Open an index with its encoder loaded, and its documents ready to be looked up.
 
-        Raises MilcoError if it is damaged, or the encoder is not that of the index.
+        Args:
+            path, options: as for Searcher.open().
+
+        Raises:
+            MilcoError: it is damaged, or the encoder is not that of the index.
         """
-        manifests = _manifests(Path(path))
-        searcher = Searcher(open_index(path, sparse=True), queries, corpus=corpus)
-        opened = cls(searcher, corpus, manifests)
-        opened._documents.callback(searcher.close)
+        manifests = _manifests([path] if isinstance(path, str | Path) else path)
+        return cls._of(Searcher.open(path, **options), manifests)
+
+    @classmethod
+    def _of(cls, searcher: Searcher | HybridSearcher, manifests: Sequence[Any]) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(searcher.close)
+            opened = cls(searcher, manifests)
+            opened._documents.callback(stack.pop_all().close)
         return opened
 
     def reopened(self) -> Self:
         """Open the index as it is now, with the same encoder. Raises as open() does."""
-        return self.open(
-            self.searcher.index.path, replace(self.searcher.options, encoder=self.encoder.encoder), self._corpus
-        )
+        manifests = _manifests(self._paths)
+        return self._of(self.searcher.reopened(), manifests)
 
     def has_changed(self) -> bool:
         """Return whether a manifest of the index on disk is no longer the one that was opened."""
-        return self._manifests is not None and self._manifests != _manifests(self.searcher.index.path)
+        return self._manifests is not None and self._manifests != _manifests(self._paths)
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [part.index.path for part in self.searcher.searchers]
+
+    def explained(self, index: str = "") -> Searcher:
+        """Return the index whose scores are explained. index: its path; "" for the primary one.
+
+        Raises:
+            MilcoError: there is no such index, or its scores are not of terms.
+        """
+        if not index:
+            return self.primary
+        parts = {part.name: part for part in self.searcher.searchers}
+        if index not in parts:
+            raise unknown_name("index", index, parts)
+        return parts[index]
 
     def retain(self) -> None:
         """Keep the index open for one more user."""
@@ -142,11 +192,17 @@ def example_queries(vectors: Mapping) -> list[str]:
     return queries[:: len(queries) // _EXAMPLES + 1]
 
 
-def _manifests(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, file number and time of each manifest of an index; none while it is missing."""
+def _is_explained(part: Searcher) -> bool:
+    encoder = part.query_encoder
+    return isinstance(encoder, MilcoQueryEncoder) and encoder.encoder.network.has_token_states
+
+
+def _manifests(paths: Sequence[str | Path]) -> list[tuple[str, int, int]]:
+    """Return name, file number and time of each manifest of indexes; none of one that is missing."""
     found = []
-    with contextlib.suppress(OSError):
-        for directory in find_shards(path) or [path]:
-            about = (directory / MANIFEST).stat()
-            found.append((directory.name, about.st_ino, about.st_mtime_ns))
+    for path in map(Path, paths):
+        with contextlib.suppress(OSError):
+            for directory in find_shards(path) or [path]:
+                about = (directory / MANIFEST).stat()
+                found.append((directory.name, about.st_ino, about.st_mtime_ns))
     return found

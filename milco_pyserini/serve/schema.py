@@ -12,6 +12,10 @@ MAX_BODY_BYTES = 2**20
 
 _ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"
 _VIEWS = "views of the query that are used; none for all that the index has"
+_BALANCE = (
+    "FIELD or FIELD=STRENGTH, such as lang: subtract the mean score of all documents of a language from the score of "
+    "each"
+)
 View = Literal["pivot", "source"]
 
 
@@ -54,11 +58,7 @@ class SearchOptions(_Weights):
         json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
     )
     max_passage: bool = Field(False, description="documents by their best passage, if the index holds passages")
-    balance: str | None = Field(
-        None,
-        description="FIELD or FIELD=STRENGTH, such as lang: subtract the mean score of all documents of a language "
-        "from the score of each",
-    )
+    balance: str | None = Field(None, description=_BALANCE)
 
 
 class SearchParameters(SearchOptions, _Query):
@@ -78,6 +78,10 @@ class ExplainParameters(QueryParameters):
     """Parameters of GET /explain."""
 
     docid: str = Field(description="the document")
+    balance: str | None = Field(None, description=f"that of the search: {_BALANCE}")
+    index: str = Field(
+        "", description="of several indexes, the one whose score is explained, as in by_index (default: the first)"
+    )
 
 
 class EncodeBody(_Strict):
@@ -150,11 +154,19 @@ class Highlight(_Strict):
     weight: float
 
 
+class IndexHitAnswer(_Strict):
+    """What one of several indexes gave a document."""
+
+    rank: int
+    score: float
+
+
 class FoundDocumentAnswer(_Strict):
     """A hit. title and snippet are null if the documents are not available to the server.
 
     share: of the query's weight that is on terms of the document, from 0 to 1; null if the engine's index cannot be
-    read. passage: id of its best passage, with max_passage; otherwise null.
+    read. passage: id of its best passage, with max_passage; otherwise null. by_index: of several indexes, rank and
+    score in each that returned it, by the path of the index.
     """
 
     rank: int
@@ -166,6 +178,7 @@ class FoundDocumentAnswer(_Strict):
     snippet: str | None
     highlights: list[Highlight]
     fields: dict[str, Any]
+    by_index: dict[str, IndexHitAnswer] = {}
 
 
 class Timing(_Strict):
@@ -205,7 +218,8 @@ class EncodeAnswer(_Strict):
 class ExplainAnswer(BaseModel):
     """Answer of GET /explain: as milco explain --json prints it.
 
-    omitted_characters: those behind text, if it is long.
+    balance: what a balanced search adds to the sum, as its score; null of a plain one. omitted_characters: those behind
+    text, if it is long.
     """
 
     query: str
@@ -215,6 +229,7 @@ class ExplainAnswer(BaseModel):
     score: float | None
     share: float
     sum: float
+    balance: dict[str, Any] | None
     contributions: list[dict[str, Any]]
 
 

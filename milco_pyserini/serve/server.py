@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ipaddress import ip_address
 from logging import StreamHandler, makeLogRecord
 from logging.handlers import WatchedFileHandler
@@ -20,7 +20,6 @@ from fastapi import FastAPI
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
@@ -37,7 +36,7 @@ _CONNECTIONS = 900
 
 
 def serve(
-    index: str | Path,
+    index: str | Path | Sequence[str | Path],
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
@@ -53,7 +52,7 @@ def serve(
     An index that is updated or replaced is opened again, at once on SIGHUP.
 
     Args:
-        index: The directory of an index of terms.
+        index: The directory of an index of terms; or a list of several, of which one is of terms, with fuse.
         host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
         port: 0 for a free one.
         token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
@@ -73,13 +72,14 @@ def serve(
         open_service(index, k, threads, queue, title, **opened) as service,
     ):
         app = create_app(service, allowed_hosts(listener), token, write_access)
-        log(f"Serving {index} at {address(listener)} (API: {address(listener)}docs; stop with Ctrl-C)")
+        url, name = address(listener), service.opened.searcher.name
+        log(f"Serving {name} at {url} (API: {url}docs; stop with Ctrl-C)")
         server = create_server(app)
         with _stopped_by_sigterm(server):
             server.run(sockets=[listener])
 
 
-def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
+def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **opened: Any) -> None:
     """Answer one agent by MCP on stdin and stdout until stdin is closed. Arguments as for serve()."""
     try:
         from milco_pyserini.serve.agents import create_mcp_server
@@ -87,7 +87,7 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
         raise MilcoError(f"`mcp` needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with open_service(index, threads=threads, **opened) as service:
         server = create_mcp_server(service)
-        log(f"Serving {index} by MCP on stdin and stdout")
+        log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")
 
         async def answer() -> None:
             async with service.watching():
@@ -98,27 +98,21 @@ def serve_stdio(index: str | Path, threads: int = 2, **opened: Any) -> None:
 
 @contextlib.contextmanager
 def open_service(
-    index: str | Path,
+    index: str | Path | Sequence[str | Path],
     k: int = 10,
     threads: int = 2,
     queue: int = 128,
     title: str = "",
-    *,
-    alpha: float | None = None,
-    corpus: str | None = None,
-    encoder: str | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
+    **opened: Any,
 ) -> Iterator[SearchService]:
     """Yield a service for an index, with its encoder loaded and its documents ready to be looked up.
 
     Args:
-        alpha: Weight of a query's pivot view; its source view has 1 - alpha (default: both count in full).
-        corpus: Name or path of the index's documents (default: where they were encoded).
-        encoder: Where the index's encoder is now (default: the manifest's).
+        index: A directory, or a list of several, which are searched together, with fuse.
+        k, threads, queue, title: as for SearchService.
+        opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
     """
-    opened = OpenedIndex.open(index, QueryOptions(encoder, device, dtype, alpha), corpus)
-    with contextlib.closing(SearchService(opened, threads, queue, k, title)) as service:
+    with contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads, queue, k, title)) as service:
         yield service
 
 

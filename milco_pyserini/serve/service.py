@@ -27,8 +27,9 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
-from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text, validate_filters
-from milco_pyserini.options import Balance, validate_number
+from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
+from milco_pyserini.index.protocol import IndexHit
+from milco_pyserini.options import validate_number
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ class SearchRequest:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    share, passage: As of Hit; the text is that of the passage. document, title, snippet: None if the texts are not
-    available; title also if the document has none.
+    share, passage, by_index: As of Hit; the text is that of the passage. document, title, snippet: None if the texts
+    are not available; title also if the document has none.
     """
 
     rank: int
@@ -119,6 +120,7 @@ class FoundDocument:
     document: Document | None
     title: Snippet | None
     snippet: Snippet | None
+    by_index: Mapping[str, IndexHit]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -132,6 +134,7 @@ class FoundDocument:
             "snippet": self.snippet.text if self.snippet else None,
             "highlights": self.snippet.highlights() if self.snippet else [],
             "fields": dict(self.document.fields) if self.document else {},
+            **({"by_index": {name: hit._asdict() for name, hit in self.by_index.items()}} if self.by_index else {}),
         }
 
 
@@ -231,16 +234,22 @@ class SearchService:
         encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
         return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response in found]
 
-    async def explain(self, request: SearchRequest, docids: Sequence[str]) -> "list[Explanation]":
-        """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy."""
+    async def explain(self, request: SearchRequest, docids: Sequence[str], index: str = "") -> "list[Explanation]":
+        """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy.
+
+        Args:
+            index: Of several indexes, the path of that whose scores are explained (default: the first that can be).
+        """
         if len(docids) > MAX_HITS:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
         self._validate(request)
         wanted = list(dict.fromkeys(docids))
         with self._accepted() as opened:
+            searcher = opened.explained(index)
 
             def explain(some: Sequence[str]) -> "list[Explanation]":
-                return opened.searcher.explainer(request.alpha, request.views).explain(request.text, some)
+                explainer = searcher.explainer(request.alpha, request.views)
+                return explainer.explain(request.text, some, balance=request.balance)
 
             # A few at a time, so that other requests are explained in between.
             parts = [wanted[start : start + _FEW] for start in range(0, len(wanted), _FEW)]
@@ -269,7 +278,7 @@ class SearchService:
 
         length = options.max_length
         if kind == "document":
-            length = index.searcher.index.vectors.get("max_length") or options.encoder.config.passage_max_length
+            length = index.primary.index.vectors.get("max_length") or options.encoder.config.passage_max_length
 
         def encode(some: Sequence[str]) -> list[dict[str, float]]:
             if not truncate and any(tokens.truncated for tokens in options.encoder.tokenizer.tokenize(some, length)):
@@ -294,7 +303,7 @@ class SearchService:
         """
         validate_number("values", values, 0, MAX_LISTED)
         with self._accepted() as opened:
-            searcher = opened.searcher.engine_searcher
+            searcher = opened.searcher
             types = searcher.fields or {}
             counts = {name: await self._run("search", searcher.values, name) for name in types}
         return [
@@ -311,16 +320,19 @@ class SearchService:
         ]
 
     async def document(self, docid: str) -> Document:
-        """Return a document. Raises UnknownDocument, or Busy."""
+        """Return a document, or that of a passage. Raises UnknownDocument, or Busy."""
         with self._accepted() as opened:
             searcher = opened.searcher
-            found = await self._run("search", searcher.documents, [docid])
-        if docid not in found:
-            index = searcher.index.path.name
+            # An index of passages stores documents by the ids of these.
+            names = [docid, f"{docid}{PASSAGE_DELIMITER}0"] if opened.about.has_passages else [docid]
+            found = await self._run("search", searcher.documents, names)
+        document = next((found[name] for name in names if name in found), None)
+        if document is None:
+            index = opened.about.name
             if not searcher.has_documents:
                 raise UnknownDocument(f"the documents of {index} are not on this machine: only docids are known")
             raise UnknownDocument(f"{index} has no document {shown(docid)}")
-        return found[docid]
+        return replace(document, id=docid)
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -349,7 +361,7 @@ class SearchService:
             if not wanted.is_set() and not self.opened.has_changed():
                 continue
             wanted.clear()
-            path, old = self.opened.searcher.index.path, self.opened
+            path, old = self.opened.searcher.name, self.opened
             try:
                 self.opened = await self._run("open", old.reopened)
             except Exception as error:
@@ -389,14 +401,11 @@ class SearchService:
             opened.release()
 
     def _validate(self, request: SearchRequest) -> None:
-        encoder, searcher = self.opened.encoder, self.opened.searcher
+        encoder = self.opened.encoder
         options = encoder.with_views(request.views) if request.views else encoder
         if request.alpha is not None:
             options.with_alpha(request.alpha)
-        if request.filters:
-            validate_filters(request.filters, searcher.engine_searcher.fields, searcher.index.path)
-        if request.balance is not None:
-            searcher.engine_searcher.validate_balance(Balance.parse(request.balance))
+        self.opened.searcher.validate_search(request.k, request.filters, request.balance)
 
     async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
@@ -436,7 +445,7 @@ class SearchService:
         self._encoding = None
 
 
-def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) -> SearchResponse:
+def _find(opened: OpenedIndex, request: SearchRequest, query: Any) -> SearchResponse:
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if request.facets else last
     hits = opened.searcher.search_queries(
@@ -445,12 +454,14 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: dict[str, float]) 
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
     texts = [text for document in documents if document for text in (document.title, document.text)]
-    snippets = iter(make_snippets(query, texts, opened.encoder.encoder, LENGTH, opened.lowercase))
+    terms, encoder = opened.searcher.weighted_terms(query) or ({}, opened.encoder.encoder)
+    snippets = iter(make_snippets(terms, texts, encoder, LENGTH, opened.lowercase))
     found = []
     for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
         title, snippet = (next(snippets), next(snippets)) if document else (None, None)
         title = title if document and document.title else None
-        found.append(FoundDocument(rank, hit.docid, hit.score, hit.share, hit.passage, document, title, snippet))
+        values = (hit.score, hit.share, hit.passage, document, title, snippet, hit.by_index)
+        found.append(FoundDocument(rank, hit.docid, *values))
     best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if request.facets else []
     facets = {name: _counted([fields[name] for fields in best if name in fields]) for name in request.facets}
     return SearchResponse(request, found, hits.total, facets)
@@ -468,7 +479,7 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
 
 def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:
     """Return a document with only the text of the passage, if the docid is that of one."""
-    about = opened.searcher.index.vectors
+    about = opened.primary.index.vectors
     number = docid.rpartition(PASSAGE_DELIMITER)[2]
     if not about.get("split_passages") or not number.isdecimal():
         return document

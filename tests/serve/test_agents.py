@@ -5,10 +5,12 @@ import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from explained_set import store
 from served_set import DOCUMENTS, index, searcher, service
 
 pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2 (pip install mcp)")
@@ -17,9 +19,13 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from milco_pyserini.index import Index
+from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.agents import create_mcp_server
 from milco_pyserini.serve.app import create_app
+from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.server import address, create_server, listen
+from milco_pyserini.serve.service import SearchService
 
 QUERY = "the river Nile"
 
@@ -50,17 +56,49 @@ def test_a_query_table_has_no_tool_that_explains() -> None:
 
     async def names() -> set[str]:
         with closing(service()) as opened:
-            opened.opened.about = replace(opened.about, has_explanations=False)
+            opened.opened.about = replace(opened.about, explained=())
             async with Client(create_mcp_server(opened)) as client:
                 return {tool.name for tool in (await client.list_tools()).tools}
 
     assert anyio.run(names) == {"search", "document"}
 
 
+def test_agents_are_given_passages(tmp_path: Path) -> None:
+    """Where the index holds them: the document, its best passage and its text; both are explained and read by id."""
+    vectors = store("--split-passages", "--max-length", "16").path
+    built = Index.build(vectors, tmp_path / "passages", "exact", store_documents=True)
+
+    async def ask(opened: SearchService) -> Any:
+        async with Client(create_mcp_server(opened)) as client:
+
+            async def call(name: str, **arguments: Any) -> Any:
+                return json.loads((await client.call_tool(name, arguments)).content[0].text)
+
+            hits = (await call("search", query="ペニシリン", k=3))["hits"]
+            explained = await call("explain", query="ペニシリン", docid=hits[0]["passage"])
+            return hits, explained, await call("document", docid=hits[0]["docid"])
+
+    with (
+        Searcher.open(built.path, device="cpu") as opened,
+        closing(SearchService(OpenedIndex(opened))) as served,
+    ):
+        hits, explained, document = anyio.run(ask, served)
+        expected = opened.search("ペニシリン", 3, max_passage=True)
+        assert [(hit["docid"], hit["passage"]) for hit in hits] == [(hit.docid, hit.passage) for hit in expected]
+        assert all(0 < len(hit["text"]) < len(other.text or "") for hit, other in zip(hits, expected, strict=True))
+        assert all(
+            hit["text"] in (other.text or "") and "snippet" not in hit
+            for hit, other in zip(hits, expected, strict=True)
+        )
+        assert explained["score"] == pytest.approx(hits[0]["score"])
+        assert (document["docid"], document["text"]) == (hits[0]["docid"], expected[0].document.text)
+
+
 def check(found: dict[str, Any]) -> None:
     """Compare with the library."""
     assert set(found["tools"]) == {"search", "explain", "document"}
-    assert set(found["tools"]["search"].input_schema["properties"]) == {"query", "k", "offset", "alpha", "filters"}
+    parameters = {"query", "k", "offset", "alpha", "filters", "balance"}
+    assert set(found["tools"]["search"].input_schema["properties"]) == parameters
     hits = searcher().search(QUERY, 3, filters={"lang": "en"})
     assert [(hit["docid"], hit["score"]) for hit in found["search"]["hits"]] == [
         (hit.docid, pytest.approx(hit.score)) for hit in hits

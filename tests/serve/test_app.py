@@ -560,7 +560,7 @@ def test_a_hit_is_explained_on_demand(client: TestClient) -> None:
         (f"/?q=x{''.join(f'&doc={n}' for n in range(101))}", 400, "101 documents are named: up to 100"),
         ("/?q=%20", 200, "encoded by"),
         ("/?q=x&offset=5000", 400, "unknown parameter &#39;offset&#39;"),
-        ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are doc, filter, page, q"),
+        ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are balance, doc, filter, index, page, q"),
     ],
 )
 def test_bad_requests_of_a_page_are_answered_by_a_page(
@@ -604,6 +604,30 @@ def test_languages_are_balanced_on_request(client: TestClient) -> None:
     for wrong, message in (("language", "did you mean 'lang'?"), ("lang=x", "expected FIELD or FIELD=STRENGTH")):
         answer = client.get("/search", params={"q": "river", "balance": wrong})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True)
+
+
+def test_the_page_balances_languages(client: TestClient) -> None:
+    """By a link that filters, pages, explanations and the next query keep, and that takes it back."""
+    plain = Tags(client.get("/?q=river&filter=lang%3Den").text)
+    (toggle,) = [link for link in plain.values("href") if "balance=" in link]
+    assert toggle == "/?q=river&filter=lang%3Den&balance=lang"
+    page = Tags(client.get("/?q=river&balance=lang").text)
+    assert ("aria-current", "true") in page.attributes and ("value", "lang") in page.attributes
+    links = [link for link in page.values("href") if "q=" in link]
+    assert [link for link in links if "balance=lang" not in link] == ["/?q=river"]
+    assert {client.get(link).status_code for link in links} == {200}
+    hits = client.get("/search?q=river&k=10&balance=lang").json()["hits"]
+    folds = page.values("data-from")
+    assert folds == [f"/explanation?q=river&doc={quote_plus(hit['docid'])}&balance=lang" for hit in hits]
+    (mean,) = {line for line in client.get(folds[0]).text.splitlines() if "the mean score of lang=" in line}
+    assert mean.endswith("is subtracted</p>")
+    explained = client.get("/explain", params={"q": "river", "docid": hits[0]["docid"], "balance": "lang"}).json()
+    assert ExplainAnswer(**explained).balance is not None
+    assert explained["score"] == pytest.approx(hits[0]["score"])
+    assert (
+        client.get("/?q=river&balance=lng").status_code == client.get("/explanation?q=x&doc=ja&balance=x").status_code
+    )
+    assert "did you mean &#39;lang&#39;" in client.get("/?q=river&balance=lng").text
 
 
 def test_the_page_filters_by_language(client: TestClient) -> None:

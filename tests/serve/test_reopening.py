@@ -24,7 +24,6 @@ from served_set import searcher
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
@@ -57,7 +56,7 @@ def build(path: Path, texts: dict[str, str], engine: str = "exact", by: MilcoEnc
 
 def opened(path: Path) -> OpenedIndex:
     """Open an index."""
-    return OpenedIndex.open(path, QueryOptions(own_encoder()))
+    return OpenedIndex.open(path, encoder=own_encoder())
 
 
 def until(condition: Callable[[], bool]) -> None:

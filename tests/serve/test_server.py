@@ -38,7 +38,7 @@ class Served:
         self.port = listener.getsockname()[1]
         self.address = address(listener)
         self.service = service(queue=600)
-        self.service.opened.searcher = self  # type: ignore[assignment]
+        self.service.opened.searcher = self.service.opened.primary = self  # type: ignore[assignment]
         self.server = create_server(create_app(self.service, allowed_hosts(listener)))
         self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
         self.thread.start()
@@ -50,11 +50,11 @@ class Served:
         """Return what explains, unless the docid is to fail."""
         explainer = searcher().explainer(*options)
 
-        def explain(text: str, docids: list[str]) -> Any:
+        def explain(text: str, docids: list[str], **options: Any) -> Any:
             self.explained += docids
             if self.failing.intersection(docids):
                 raise MilcoError("no <document> nope")
-            return explainer.explain(text, docids)
+            return explainer.explain(text, docids, **options)
 
         return SimpleNamespace(explain=explain)
 

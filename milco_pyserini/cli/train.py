@@ -20,20 +20,12 @@ _RESUME_RUN = "the same command, without --overwrite, resumes from the latest ch
 _RESUME_PARTS = "the same command, without --overwrite, resumes after the last complete part"
 
 
-def run_sap(config: SapConfig) -> None:
-    """Run milco train sap."""
+def train(config: SapConfig | SctConfig) -> None:
+    """Run milco train sap or sct."""
     validate_installation()
-    from milco_pyserini.train.run import train_sap
+    from milco_pyserini.train.run import run_stage
 
-    train_sap(config)
-
-
-def run_sct(config: SctConfig) -> None:
-    """Run milco train sct."""
-    validate_installation()
-    from milco_pyserini.train.run import train_sct
-
-    train_sct(config)
+    run_stage(config)
 
 
 def run_mine(options: MineOptions) -> None:
@@ -51,8 +43,8 @@ def run_score(options: ScoreOptions) -> None:
 
 
 SUBCOMMANDS = {
-    "sap": Subcommand(SapConfig, run_sap, _RESUME_RUN),
-    "sct": Subcommand(SctConfig, run_sct, _RESUME_RUN),
+    "sap": Subcommand(SapConfig, train, _RESUME_RUN),
+    "sct": Subcommand(SctConfig, train, _RESUME_RUN),
     "mine": Subcommand(MineOptions, run_mine, _RESUME_PARTS),
     "score": Subcommand(ScoreOptions, run_score, _RESUME_PARTS),
 }

@@ -3,10 +3,10 @@
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -41,19 +41,12 @@ class TextCollator:
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths.unsqueeze(1)).long()}
 
 
-class PairTeacher(Protocol):
-    """What AlignmentCollator needs of a teacher."""
-
-    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
-        """Return the teacher's input for B pairs, on the CPU."""
-
-
 @dataclass
 class AlignmentCollator:
     """Turns pairs into the arguments of Alignment.forward() and "languages". max_length: tokens per text."""
 
     texts: TextCollator
-    teacher: PairTeacher
+    teacher: AlignmentTeacher
     max_length: int
 
     def __call__(self, pairs: list[BitextPair]) -> dict:
@@ -91,8 +84,13 @@ class ContrastCollator:
             translations = cast(list[Translations], examples)
             batch = collate_translations(translations, self.texts, self.passage_length)
             if self.teacher is not None:
-                rows = [row for one in translations for row in zip(one.languages, one.texts, one.english, strict=True)]
-                batch["teacher"] = self.teacher.prepare([BitextPair(*row) for row in rows])
+                batch["teacher"] = self.teacher.prepare(
+                    [
+                        BitextPair(*row)
+                        for example in translations
+                        for row in zip(example.languages, example.texts, example.english, strict=True)
+                    ]
+                )
             return batch
         groups = cast(list[QueryGroup], examples)
         passages = [passage for group in groups for passage in group.passages]
@@ -124,6 +122,7 @@ def pair_length(pair: BitextPair) -> int:
     return len(pair.text.encode()) + len(pair.english.encode())
 
 
+@dataclass
 class ProcessBatches:
     """The batches of a training process, from its n-th on: the batch sampler of a DataLoader, forever.
 
@@ -136,31 +135,18 @@ class ProcessBatches:
         size: examples of a batch.
         process, processes: number of this training process, and of all; the batches of all processes together are
             consecutive examples of the stream.
-        length: of an example, where gathered is more than 1.
-        gathered: batches of this process that are sorted by length together, and come in random order; below 2,
-            examples come in the order of the stream.
+        gathered: batches of this process whose sentence pairs are sorted by length together, and come in random order;
+            below 2, examples come in the order of the stream.
         seed: of that order.
     """
 
-    def __init__(
-        self,
-        stream: ExampleStream,
-        first: int,
-        size: int,
-        process: int = 0,
-        processes: int = 1,
-        length: Callable[[Any], int] | None = None,
-        gathered: int = 0,
-        seed: int = 0,
-    ) -> None:
-        self.stream = stream
-        self.first = first
-        self.size = size
-        self.process = process
-        self.processes = processes
-        self.length = length
-        self.gathered = gathered
-        self.seed = seed
+    stream: ExampleStream
+    first: int
+    size: int
+    process: int = 0
+    processes: int = 1
+    gathered: int = 0
+    seed: int = 0
 
     def __iter__(self) -> Iterator[list]:
         size, total = self.size, self.size * self.processes
@@ -171,7 +157,7 @@ class ProcessBatches:
         blocks = self.stream.blocks(window * self.gathered * total, total, share)
         while True:
             examples = itertools.chain.from_iterable(itertools.islice(blocks, self.gathered))
-            by_length = sorted(examples, key=self.length)
+            by_length = sorted(examples, key=pair_length)
             starts = list(range(0, len(by_length), size))
             random.Random(f"{self.seed} {self.process} {window}").shuffle(starts)
             for start in starts[seen:]:

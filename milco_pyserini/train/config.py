@@ -96,6 +96,11 @@ class TrainingConfig:
     )
     seed: int = _optimization(42, minimum=0, help="random seed")
 
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.output or Path("checkpoints") / Path(self.config).stem
+
     def sources(self) -> Iterator[str]:
         """Yield the names or paths of everything that the run reads."""
         for name in ("model", "encoder", "english", "teacher", "dense_teacher"):
@@ -152,6 +157,12 @@ class SapConfig(TrainingConfig):
     english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side; 0 skips it")
     margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
     mean: str = _loss("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with combinations of options."""
+        if not self.bitext:
+            yield "`bitext` is required: files or directories of sentence pairs, or collections by name"
+        yield from super().conflicts()
 
 
 @dataclass(frozen=True)
@@ -214,6 +225,8 @@ class SctConfig(TrainingConfig):
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
+        if not self.data and not self.parallel:
+            yield "`data` is required: files or directories of queries and passages, or collections by name"
         yield from super().conflicts()
         if self.data and self.loss == "kd" and self.group_size == 1:
             yield "`group_size=1`: `loss=kd` compares the passages of a query, give 2 or more"
@@ -241,25 +254,18 @@ class SctConfig(TrainingConfig):
 
 
 def load_config(config_class: type[ConfigT], name: str, **values: Any) -> ConfigT:
-    """Return the configuration of that name or path; values override its own. Raises MilcoError as read_config().
-
-    A model in values replaces the configuration's encoder and English head, and vice versa.
-    """
-    return config_class(config=name, **{**_read_defaults(config_class, name, values), **values})
+    """Return the configuration of that name or path; values override its own. Arguments as for read_config()."""
+    return config_class(config=name, **{**read_config(config_class, name, values), **values})
 
 
-def _read_defaults(config_class: type[TrainingConfig], name: str, given: Collection[str]) -> dict[str, Any]:
-    """Return the values of a configuration without another starting point than one that is given."""
-    values = read_config(config_class, name)
-    for replaced in _START_PARTS if "model" in given else ("model",) if {*given} & {*_START_PARTS} else ():
-        values.pop(replaced, None)
-    return values
-
-
-def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]:
+def read_config(config_class: type[TrainingConfig], name: str, given: Collection[str]) -> dict[str, Any]:
     """Read the values of a configuration by name or path, converted to the types of their fields.
 
-    Raises MilcoError with file and key if the file is unknown or not YAML, or a key is unknown or of the wrong type.
+    Args:
+        given: names of options that override it. A model replaces its encoder and its English head, and vice versa.
+
+    Raises:
+        MilcoError: the file is unknown or not YAML, or a key is unknown or of the wrong type.
     """
     known = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
     path = CONFIGS / f"{name}.yaml" if name in known else Path(name)
@@ -284,6 +290,8 @@ def read_config(config_class: type[TrainingConfig], name: str) -> dict[str, Any]
             raise unknown_name(f"key in {path}:", str(key), sorted(set(fields) - {"config"}))
         if value is not None:
             read[fields[key]] = _convert(value, hints[fields[key]], f"{path}: {key}")
+    for replaced in _START_PARTS if "model" in given else ("model",) if {*given} & {*_START_PARTS} else ():
+        read.pop(replaced, None)
     return read
 
 
@@ -312,7 +320,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
                     f"{where} expects a list or mapping of strings and numbers, got a {type(item).__name__}"
                 )
         if isinstance(value, Mapping):
-            return tuple(f"{key}={one}" for key, one in value.items())
+            return tuple(f"{key}={number}" for key, number in value.items())
         return tuple(map(str, items))
     kind = next((kind for kind in typing.get_args(hint) if kind is not type(None)), hint)
     if kind is float and isinstance(value, str | int) and not isinstance(value, bool):
@@ -335,17 +343,14 @@ def config_values(config: TrainingConfig) -> dict[str, Any]:
 
 
 def with_config_defaults(config_class: type[ConfigT], argv: Sequence[str]) -> type[ConfigT]:
-    """Return config_class with the defaults of the configuration that argv names (--config).
-
-    A --model in argv replaces the configuration's encoder and English head, and vice versa.
-    """
+    """Return config_class with the defaults of the configuration that argv names (--config)."""
     names = [value for option, value in itertools.pairwise(argv) if option == "--config"]
     names += [argument.partition("=")[2] for argument in argv if argument.startswith("--config=")]
     # The parser refuses a second one.
     if not names or not names[0]:
         return config_class
     given = {argument.partition("=")[0][2:] for argument in argv if argument.startswith("--")}
-    values = _read_defaults(config_class, names[0], given)
+    values = read_config(config_class, names[0], given)
     hints = typing.get_type_hints(config_class)
     fields = [
         (

@@ -35,15 +35,11 @@ class AlignmentTeacher(Protocol):
     rows, so a batch can be split and moved like any other.
     """
 
-    @property
-    def vocabulary(self) -> list[str]:
-        """English tokens, in the order of the target's columns."""
-
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
         """Return what targets() needs, for B pairs, on the CPU."""
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
-        """Return float32 [B, V_e]: logits before LogSat, the maximum over a text's tokens; without gradient."""
+        """Return float32 [B, V_e], without gradient: logits before LogSat, the maximum over a text's tokens."""
 
 
 def open_teacher(
@@ -52,7 +48,7 @@ def open_teacher(
     english_texts: Iterable[str],
     padding: str = "-inf",
     max_length: int = 256,
-) -> AlignmentTeacher:
+) -> "LexicalTeacher | MaskedLanguageModelTeacher":
     """Open a teacher by name.
 
     Args:

@@ -1,5 +1,6 @@
 """The training loop: gradients, logs and alarms, and checkpoints from which a run resumes to the same weights."""
 
+import os
 import random
 import shutil
 import time
@@ -55,9 +56,7 @@ class TrainingTask:
 
     encoder: the model and its tokenizers. objective: computes the loss of a batch (objectives.py). stream: endless and
     reproducible examples. data: number of examples and digests, for the manifest. collate: examples to a batch. probe:
-    held-out pairs for the alarms. evaluation: of each checkpoint, in the first process; the best one is kept. gathered:
-    batches of a process that are sorted by length together, and length, of an example; below 2, examples come in the
-    order of the stream.
+    held-out pairs for the alarms. device: of this process. gathered: as of ProcessBatches.
     """
 
     encoder: MilcoEncoder
@@ -66,9 +65,13 @@ class TrainingTask:
     data: dict[str, Any]
     collate: Callable[[list], dict]
     probe: GroundingProbe
-    evaluation: CheckpointEvaluation | None = None
-    length: Callable[[Any], int] | None = None
+    device: torch.device
     gathered: int = 0
+
+
+def is_first_process() -> bool:
+    """Return whether this is the first process of a run, which reports; before join_processes(), too."""
+    return int(os.environ.get("RANK", 0)) == 0
 
 
 def join_processes(device: str) -> torch.device:
@@ -88,20 +91,22 @@ class Trainer:
     Args:
         task: what is trained.
         config: of the run.
-        run: the run directory.
         steps: optimizer steps of the run.
-        device: of this process, from join_processes().
+        evaluation: of each checkpoint, in the first process; the best one is kept.
 
     Raises:
         MilcoError: processes see different checkpoints.
     """
 
-    def __init__(self, task: TrainingTask, config: TrainingConfig, run: Path, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, task: TrainingTask, config: TrainingConfig, steps: int, evaluation: CheckpointEvaluation | None = None
+    ) -> None:
         self._task = task
         self._config = config
-        self._run = run
+        self._run = run = config.run
         self._steps = steps
-        self._device = device
+        self._evaluation = evaluation
+        self._device = device = task.device
         self._best = read_best(run)
         self._processes = PartialState()
         self._checkpoint = newest_checkpoint(run)
@@ -151,8 +156,8 @@ class Trainer:
                 self._write_log(log, step, figures)
             if step % config.save_steps == 0 or step == self._steps:
                 self._save(step)
-                if log and self._task.evaluation:
-                    self._evaluate(log, self._task.evaluation, step)
+                if log and self._evaluation:
+                    self._evaluate(log, self._evaluation, step)
         seconds, trained = time.monotonic() - started, self._steps - self._done
         speed = {"train_samples_per_second": trained * batch / seconds, "train_steps_per_second": trained / seconds}
         self._write_log(log, self._steps, {"train_runtime": seconds, **speed})
@@ -168,7 +173,6 @@ class Trainer:
             config.batch_size,
             processes.process_index,
             processes.num_processes,
-            self._task.length,
             self._task.gathered,
             config.seed,
         )

@@ -5,7 +5,7 @@ from typing import Any
 
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.config import LEXICAL, SapConfig, SctConfig
-from milco_pyserini.train.run import MODEL, run_directory, train_sap, train_sct
+from milco_pyserini.train.run import MODEL, run_stage
 
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration, ConfigurationsOptions
 
@@ -32,8 +32,8 @@ def train(options: ConfigurationsOptions, configuration: Configuration) -> Path:
     if configuration.contrast is None:
         return model
     config = contrast_config(options, configuration, model)
-    train_sct(config)
-    return run_directory(config) / MODEL
+    run_stage(config)
+    return config.run / MODEL
 
 
 def align(options: ConfigurationsOptions, dense: bool) -> Path:
@@ -58,8 +58,8 @@ def align(options: ConfigurationsOptions, dense: bool) -> Path:
         # text, and takes hundreds of steps to recover.
         part_rates=() if dense else ("connector=2e-3", "decoder=0"),
     )
-    train_sap(config)
-    return run_directory(config) / MODEL
+    run_stage(config)
+    return config.run / MODEL
 
 
 def contrast_config(options: ConfigurationsOptions, configuration: Configuration, model: Path) -> SctConfig:

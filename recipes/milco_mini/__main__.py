@@ -41,7 +41,7 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.model.loading import loading
     from milco_pyserini.model.modeling import LexEcho
     from milco_pyserini.train.config import SapConfig, SctConfig, load_config
-    from milco_pyserini.train.run import MODEL, train_sap, train_sct
+    from milco_pyserini.train.run import MODEL, run_stage
 
     from . import data, echo, export, start
     from .base import HubE5, PackedE5
@@ -70,7 +70,7 @@ def command(options: MiniOptions) -> None:
         output=work / "sap",
         seed=options.seed,
     )
-    train_sap(replace(sap, steps=options.sap_steps or sap.steps))
+    run_stage(replace(sap, steps=options.sap_steps or sap.steps))
 
     def contrast(name: str, start: Path, output: Path, steps: int | None, part: float = 1.0) -> Path:
         """Train, and return the model. part: of the shares of the batches that translations have."""
@@ -85,7 +85,7 @@ def command(options: MiniOptions) -> None:
             dense_teacher=str(work / "teacher"),
             seed=options.seed,
         )
-        train_sct(replace(config, steps=steps or config.steps))
+        run_stage(replace(config, steps=steps or config.steps))
         return output / MODEL
 
     contrasted = contrast("mini-sct", work / "sap" / MODEL, work / "sct", options.sct_steps)

@@ -267,7 +267,7 @@ def test_batches_are_sorted_by_length_within_a_process_only_if_asked(process: in
     stream = BitextStream([MemorySource("a", "de", 100_000)], 1, 0)
 
     def batches(first: int, gathered: int) -> list[list[BitextPair]]:
-        made = ProcessBatches(stream, first, 8, process, processes, pair_length, gathered)
+        made = ProcessBatches(stream, first, 8, process, processes, gathered)
         return list(itertools.islice(made, 6))
 
     plain, grouped = batches(0, 0), batches(0, 3)

@@ -84,7 +84,7 @@ class DenseAlignment(nn.Module):
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
-        self.options = config
+        self.config = config
         self.dtype = dtype
         connector = model.connector
         freeze(connector.dense, connector.layer_norm, model.decoder, model.echo)
@@ -94,15 +94,15 @@ class DenseAlignment(nn.Module):
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
         """Compute the loss of a batch of pairs: the squared distance, averaged over pairs; as Alignment.forward()."""
         targets = self.teacher.targets(teacher)
-        sides = {"text": text, "english": english} if self.options.english_weight else {"text": text}
+        sides = {"text": text, "english": english} if self.config.english_weight else {"text": text}
         parts = {}
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
             for name, side in sides.items():
-                found = dense_vectors(self.model.encoder, side, self.options.dense or "")
-                found = self.model.connector.projector(found) if self.is_projected else found
-                distance = functional.normalize(found.float(), dim=1) - targets
+                vectors = dense_vectors(self.model.encoder, side, self.config.dense or "")
+                vectors = self.model.connector.projector(vectors) if self.is_projected else vectors
+                distance = functional.normalize(vectors.float(), dim=1) - targets
                 parts[name] = distance.square().sum(dim=1).mean()
-        loss = parts["text"] + self.options.english_weight * parts.get("english", 0.0)
+        loss = parts["text"] + self.config.english_weight * parts.get("english", 0.0)
         return {"loss": loss, "parts": parts, "sides": {}, "grounded": None}
 
 
@@ -122,9 +122,9 @@ class DenseContrast(Contrast):
     ) -> dict:
         """Compute the loss of a batch of groups, as Contrast does, without a regularizer."""
         with torch.autocast(query["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
-            found = [dense_vectors(self.model.encoder, side, self.options.dense or "") for side in (query, passage)]
-        loss = self.main_loss([[functional.normalize(side, dim=1) for side in found]], passage["input_ids"], scores)
-        return {"loss": loss, "parts": {self.options.loss: loss}, "sides": {}, "grounded": None}
+            sides = [dense_vectors(self.model.encoder, side, self.config.dense or "") for side in (query, passage)]
+        loss = self.main_loss([[functional.normalize(side, dim=1) for side in sides]], passage["input_ids"], scores)
+        return {"loss": loss, "parts": {self.config.loss: loss}, "sides": {}, "grounded": None}
 
 
 def dense_vectors(encoder: Any, batch: Batch, pooling: str) -> Tensor:

@@ -59,18 +59,18 @@ class DenseTeacher:
     ) -> None:
         self.encoder = encoder
         self.temperature = temperature
-        found: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
+        by_language: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
         for example in islice(examples, _EXAMPLES):
             for side in batch_texts([example]).values():
                 for text, language in zip(side.texts, side.languages, strict=True):
-                    found[side.are_queries][language].append(text)
-        self._means = {are_queries: self._language_means(texts, are_queries) for are_queries, texts in found.items()}
+                    by_language[side.are_queries][language].append(text)
+        self._means = {kind: self._language_means(texts, kind) for kind, texts in by_language.items()}
 
     def scores(self, rows: Texts, columns: Texts) -> Tensor:
         """Return cosines divided by the temperature, float32 [R, C], on the CPU."""
-        found = self._centered(rows)
-        other = found if columns is rows else self._centered(columns)
-        return found @ other.T / self.temperature
+        left = self._centered(rows)
+        right = left if columns is rows else self._centered(columns)
+        return left @ right.T / self.temperature
 
     def _centered(self, side: Texts) -> Tensor:
         means = self._means[side.are_queries]
@@ -81,10 +81,10 @@ class DenseTeacher:
         """Return the mean vector of each language; that of all texts is "", for languages without any."""
         if not texts:
             return {}
-        vectors = {language: self._encode(found, are_queries) for language, found in texts.items()}
+        vectors = {language: self._encode(listed, are_queries) for language, listed in texts.items()}
         mean = np.concatenate(list(vectors.values())).mean(axis=0)
         means = {
-            language: (found.sum(axis=0) + _PRIOR * mean) / (len(found) + _PRIOR) for language, found in vectors.items()
+            language: (rows.sum(axis=0) + _PRIOR * mean) / (len(rows) + _PRIOR) for language, rows in vectors.items()
         }
         return {**means, "": mean}
 

@@ -72,9 +72,9 @@ def info_nce_of_many(scores: Tensor, same: Tensor, own: Tensor) -> Tensor:
     """
     negatives = scores.masked_fill(same, -torch.inf).logsumexp(dim=1, keepdim=True)
     positive = same.scatter(1, own.unsqueeze(1), False)
-    each = torch.where(positive, functional.softplus(negatives - scores), 0.0).sum(dim=1)
+    entropies = torch.where(positive, functional.softplus(negatives - scores), 0.0).sum(dim=1)
     counts = positive.sum(dim=1)
-    return (each / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
+    return (entropies / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def l1(weights: Tensor) -> Tensor:

@@ -166,18 +166,18 @@ class TermCounts:
 
         A figure whose denominator is 0 is left out.
         """
-        found = {}
+        figures = {}
         for view in (view for view in (PIVOT, SOURCE) if view in self.counts):
             active = self.counts[view]
             total = int(active.sum())
-            found[f"{view}/terms"] = total / self.texts
+            figures[f"{view}/terms"] = total / self.texts
             if view == PIVOT and _GROUNDED in self.counts and total:
-                found["pivot/grounded"] = int(self.counts[_GROUNDED].sum()) / total
+                figures["pivot/grounded"] = int(self.counts[_GROUNDED].sum()) / total
             possible = self.counts[_HELD] > 0 if view == SOURCE else torch.ones_like(active, dtype=torch.bool)
             if shares and (size := int(possible.sum())):
-                found[f"{view}/dead"] = int((possible & (active == 0)).sum()) / size
-                found[f"{view}/always_on"] = int((active * 2 > self.texts).sum()) / size
-        return found
+                figures[f"{view}/dead"] = int((possible & (active == 0)).sum()) / size
+                figures[f"{view}/always_on"] = int((active * 2 > self.texts).sum()) / size
+        return figures
 
 
 class CollapseMonitor:
@@ -280,20 +280,20 @@ class CollapseMonitor:
         nearest/own is how often a query takes a text in its own language for a translation, and nearest/wins how often
         texts in a language are taken by any query, both relative to chance: 1 is fair.
         """
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         kinds: dict[str, TermCounts] = {}
         for (kind, language), parts in sorted(self._counts.items()):
             counts = sum(parts[1:], parts[0])
             kinds[kind] = kinds[kind] + counts if kind in kinds else counts
             if counts.texts >= LEAST_TEXTS:
-                found |= {f"{name}/{kind}/{language}": value for name, value in self._figures(kind, counts).items()}
+                figures |= {f"{name}/{kind}/{language}": value for name, value in self._figures(kind, counts).items()}
         for kind, counts in kinds.items():
-            figures = self._figures(kind, counts)
-            if grounded := figures.get("pivot/grounded"):
+            overall = self._figures(kind, counts)
+            if grounded := overall.get("pivot/grounded"):
                 self._best[kind] = max(grounded, self._best.get(kind, 0.0))
-                figures["pivot/grounded_of_best"] = grounded / self._best[kind]
-            found |= {f"{name}/{kind}": value for name, value in figures.items()}
-        return found | self._nearest_figures()
+                overall["pivot/grounded_of_best"] = grounded / self._best[kind]
+            figures |= {f"{name}/{kind}": value for name, value in overall.items()}
+        return figures | self._nearest_figures()
 
     def warnings(self) -> list[str]:
         """Return a sentence for every figure that has left its healthy range, once until it has recovered.
@@ -357,12 +357,12 @@ class CollapseMonitor:
 
     def _count_nearest(self) -> None:
         for languages, meaning, nearest in self._unread:
-            names, meanings, found = np.array(languages), meaning.cpu().numpy(), nearest.cpu().numpy()
-            queries = found >= 0
+            names, meanings, taken = np.array(languages), meaning.cpu().numpy(), nearest.cpu().numpy()
+            queries = taken >= 0
             others = meanings[queries, None] != meanings
             chances = others / others.sum(axis=1, keepdims=True)
             for name in sorted(set(languages)):
-                won, chance = names[found[queries]] == name, chances[:, names == name].sum(axis=1)
+                won, chance = names[taken[queries]] == name, chances[:, names == name].sum(axis=1)
                 own = names[queries] == name
                 sums = won.sum(), chance.sum(), won[own].sum(), chance[own].sum()
                 before = self._nearest.get(name, [0.0] * len(sums))

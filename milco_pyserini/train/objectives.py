@@ -55,7 +55,7 @@ class Alignment(nn.Module):
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
-        self.options = config
+        self.config = config
         self.dtype = dtype
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
@@ -71,18 +71,18 @@ class Alignment(nn.Module):
         """
         targets = self.teacher.targets(teacher)
         with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = {"text": encode(self.model, **text)}
-            if self.options.english_weight:
-                outputs["english"] = encode(self.model, **english)
+            outputs = {"text": forward_pass(self.model, **text)}
+            if self.config.english_weight:
+                outputs["english"] = forward_pass(self.model, **english)
         parts, sides = {}, {}
         for name, output in outputs.items():
             logits = output.logits
-            if self.options.padding == "zero":
+            if self.config.padding == "zero":
                 mask = (text if name == "text" else english)["attention_mask"]
                 logits = torch.where((mask == 0).any(dim=1, keepdim=True), logits.clamp(min=0), logits)
-            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.options.margin, self.options.mean)
+            parts[name] = losses.sparse_mean_squared_error(logits, targets, self.config.margin, self.config.mean)
             sides[name] = log_saturation(output.logits.detach()), None
-        loss = parts["text"] + self.options.english_weight * parts.get("english", 0.0)
+        loss = parts["text"] + self.config.english_weight * parts.get("english", 0.0)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
@@ -120,7 +120,7 @@ class Contrast(nn.Module):
         self.teacher = teacher
         # Not a submodule, as in Alignment.
         object.__setattr__(self, "aligner", aligner)
-        self.options = config
+        self.config = config
         self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
 
@@ -146,14 +146,14 @@ class Contrast(nn.Module):
         Returns:
             As Alignment.forward(); "grounded" is None.
         """
-        views, sides, _ = self.encode({"query": query, "passage": passage})
-        config = self.options
+        views, sides, _ = self.encode_views({"query": query, "passage": passage})
+        config = self.config
         trained = [views[name] for name in config.views]
         parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
         if self.teacher is not None and texts is not None:
-            found = torch.stack([q @ p.T for q, p in trained]).sum(dim=0) / config.score_temperature
-            goal = self.teacher.scores(texts["query"], texts["passage"]).to(found.device)
-            parts["distillation"] = losses.kl_distillation(found, goal)
+            student = torch.stack([q @ p.T for q, p in trained]).sum(dim=0) / config.score_temperature
+            goal = self.teacher.scores(texts["query"], texts["passage"]).to(student.device)
+            parts["distillation"] = losses.kl_distillation(student, goal)
         regularizers = self.regularizers(views, ("query", "passage"))
         loss = cast(Tensor, sum(parts.values()))
         for weight, value in zip((config.lambda_query, config.lambda_passage), regularizers.values(), strict=True):
@@ -182,10 +182,10 @@ class Contrast(nn.Module):
             As Alignment.forward(), and "nearest": meaning, and int64 [N], the text of another meaning with each
             query's highest score, -1 for a text that is no query.
         """
-        views, sides, (logits,) = self.encode({"text": text})
-        config = self.options
-        found = [views[name][0] for name in config.views]
-        scores = torch.stack([view @ view.T for view in found]).sum(dim=0) / config.score_temperature
+        views, sides, (logits,) = self.encode_views({"text": text})
+        config = self.config
+        trained = [views[name][0] for name in config.views]
+        scores = torch.stack([view @ view.T for view in trained]).sum(dim=0) / config.score_temperature
         same = meaning.unsqueeze(1) == meaning
         queries = is_query.nonzero()[:, 0]
         parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
@@ -205,13 +205,13 @@ class Contrast(nn.Module):
         nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": grounded, "nearest": (meaning, nearest)}
 
-    def encode(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
+    def encode_views(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
         """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch."""
         device = next(iter(batches.values()))["input_ids"].device.type
         with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
             outputs = [encode_by_length(self.model, **batch) for batch in batches.values()]
-        logits = [found for found, _ in outputs]
-        pivots = [log_saturation(found) for found in logits]
+        logits = [side for side, _ in outputs]
+        pivots = [log_saturation(side) for side in logits]
         views = {PIVOT: pivots}
         activity: list[SourceActivity] | list[None] = [None] * len(outputs)
         if self.model.echo is not None:
@@ -231,11 +231,11 @@ class Contrast(nn.Module):
 
     def regularizers(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:
         """Return the regularizer of each side over the views that are trained, by name: query_l1."""
-        regularize = {"l1": losses.l1, "flops": losses.flops}[self.options.regularizer]
-        trained = [name for name in self.options.views if name == PIVOT or self.options.regularize_source]
+        regularize = {"l1": losses.l1, "flops": losses.flops}[self.config.regularizer]
+        trained = [name for name in self.config.views if name == PIVOT or self.config.regularize_source]
         zero = views[PIVOT][0].new_zeros(())
         return {
-            f"{side}_{self.options.regularizer}": sum((regularize(views[name][place]) for name in trained), zero)
+            f"{side}_{self.config.regularizer}": sum((regularize(views[name][place]) for name in trained), zero)
             for place, side in enumerate(sides)
         }
 
@@ -249,21 +249,21 @@ class Contrast(nn.Module):
         """
         queries, passages = views[0]
         group = len(passages) // len(queries)
-        if self.options.loss == "kd":
-            found = torch.stack([torch.einsum("bv,bgv->bg", q, p.unflatten(0, (-1, group))) for q, p in views])
+        if self.config.loss == "kd":
+            student = torch.stack([torch.einsum("bv,bgv->bg", q, p.unflatten(0, (-1, group))) for q, p in views])
             teacher = cast(Tensor, scores)
             return losses.kl_distillation(
-                found.sum(dim=0) / self.options.score_temperature, teacher, self.options.direction
+                student.sum(dim=0) / self.config.score_temperature, teacher, self.config.direction
             )
-        found = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
-        rows = torch.arange(len(queries), device=found.device)
+        student = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
+        rows = torch.arange(len(queries), device=student.device)
         # Two queries of a batch may have the same positive: it is not a negative of either.
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
-        return losses.info_nce((found / self.options.score_temperature).masked_fill(copies, -torch.inf), rows * group)
+        return losses.info_nce((student / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
 
 
-def encode(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> MilcoOutput:
+def forward_pass(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> MilcoOutput:
     """Return the model's output for padded texts, int64 [B, S], with the attention kernel that trains fastest."""
     device = input_ids.device.type
     is_short_in_bfloat16 = torch.is_autocast_enabled(device) and input_ids.shape[1] <= _UNFUSED_LENGTH
@@ -287,7 +287,7 @@ def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tenso
     # All at once, because the CPU waits for a GPU here.
     longest = torch.stack([part[-1] for part in lengths.split(size)]).tolist()
     outputs = [
-        encode(model, input_ids[rows, :end], attention_mask[rows, :end])
+        forward_pass(model, input_ids[rows, :end], attention_mask[rows, :end])
         for rows, end in zip(order.split(size), longest, strict=True)
     ]
     back, size = order.argsort(), input_ids.shape[1]

@@ -316,7 +316,7 @@ def test_short_texts_have_nearly_the_gradients_of_fused_attention(
         monkeypatch.setattr(objectives, "_UNFUSED_LENGTH", unfused_length)
         trained.model.train().zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            objectives.encode(trained.model, **batch).pivot.sum().backward()
+            objectives.forward_pass(trained.model, **batch).pivot.sum().backward()
         layer = trained.model.encoder.encoder.layer[0].attention.self
         return torch.cat([part.weight.grad.flatten() for part in (layer.query, layer.key, layer.value)])
 

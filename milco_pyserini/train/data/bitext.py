@@ -181,12 +181,12 @@ class BitextFile(IndexedBitext):
     """
 
     def __init__(self, path: Path, collection: str, ids: bool = False) -> None:
-        found = _FORMAT.search(path.name)
-        if not found:
+        ending = _FORMAT.search(path.name)
+        if not ending:
             raise MilcoError(f"{path} is not bitext: its name must be {_NAMING}")
         self._path = path
         self._ids = ids
-        self._is_json = found[1] == "jsonl"
+        self._is_json = ending[1] == "jsonl"
         super().__init__(collection, str(path), self._read_language())
 
     @cached_property
@@ -221,9 +221,11 @@ class BitextFile(IndexedBitext):
 
     def _parse_json(self, line: bytes) -> tuple[str, str]:
         fields = parse_json(line)
-        found = fields.get("language", self.language)
-        if found != self.language:
-            raise BadLineError(f"language {found!r} in a file of {self.language!r}: write one file for each language")
+        language = fields.get("language", self.language)
+        if language != self.language:
+            raise BadLineError(
+                f"language {language!r} in a file of {self.language!r}: write one file for each language"
+            )
         for name in ("text", "english"):
             if not isinstance(fields.get(name), str):
                 raise BadLineError(f"{name!r} is {'not a string' if name in fields else 'missing'}")
@@ -343,7 +345,7 @@ def hub_sources(name: str) -> list[BitextSource]:
     sources: list[BitextSource] = []
     if name in _MMARCO_FILES:
         source_class = HubPassages if name == "mmarco" else HubQueries
-        by_name = {found[1]: file for file in files if (found := _MMARCO_FILES[name].fullmatch(file))}
+        by_name = {match[1]: file for file in files if (match := _MMARCO_FILES[name].fullmatch(file))}
         for code, _, language in (pair.partition(":") for pair in _MMARCO_LANGUAGES.split()):
             if language in by_name and "english" in by_name:
                 sources.append(source_class(name, code, [by_name[language], by_name["english"]]))
@@ -351,10 +353,10 @@ def hub_sources(name: str) -> list[BitextSource]:
         by_language: dict[str, list[str]] = {}
         counts: dict[str, int] = {}
         for file in sorted(files):
-            if found := _TRAIN_FILE.fullmatch(file):
-                language = found["language"] or UNDETERMINED
+            if match := _TRAIN_FILE.fullmatch(file):
+                language = match["language"] or UNDETERMINED
                 by_language.setdefault(language, []).append(file)
-                counts[language] = int(found["count"])
+                counts[language] = int(match["count"])
         for language, parts in sorted(by_language.items()):
             if len(parts) != counts[language]:
                 raise MilcoError(

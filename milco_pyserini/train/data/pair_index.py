@@ -99,11 +99,11 @@ def _build(scan: Scan, files: tuple[Path, ...], unpacked: IO[bytes] | None) -> P
     ends: tuple[int, ...] = (0,) * len(files)
     offsets = [ends]
     digest = blake2b(digest_size=16)
-    for found in scan:
-        if found is None:
+    for pair in scan:
+        if pair is None:
             skipped += 1
             continue
-        line, ends = found
+        line, ends = pair
         digest.update(line + b"\n")
         if unpacked is not None:
             size += unpacked.write(line + b"\n")

@@ -56,13 +56,13 @@ class ParallelCollection:
                 rows.setdefault(pair.english, {ENGLISH: [pair.english]}).setdefault(pair.language, []).append(pair.text)
         if len(rows) < 2:
             raise MilcoError(f"`parallel={name}`: {len(rows)} English sentences, but contrast needs at least 2")
-        found: dict[str, list[int]] = {}
+        by_language: dict[str, list[int]] = {}
         for number, row in enumerate(rows.values()):
             for language in row.keys() - {ENGLISH}:
-                found.setdefault(language, []).append(number)
-        if not found:
+                by_language.setdefault(language, []).append(number)
+        if not by_language:
             raise MilcoError(f"`parallel={name}`: every sentence is English, but contrast needs another language")
-        places = {language: np.array(numbers) for language, numbers in sorted(found.items())}
+        places = {language: np.array(numbers) for language, numbers in sorted(by_language.items())}
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
 
@@ -122,8 +122,11 @@ class ParallelStream(ExampleStream):
     def __iter__(self) -> Iterator[Translations]:
         rng = random.Random(f"{self._seed}")
         languages = [
-            (list(found.places), [len(numbers) ** (1 / self._temperature) for numbers in found.places.values()])
-            for found in self._collections
+            (
+                list(collection.places),
+                [len(numbers) ** (1 / self._temperature) for numbers in collection.places.values()],
+            )
+            for collection in self._collections
         ]
         while True:
             (place,) = rng.choices(range(len(self._collections)), self._weights)

@@ -112,9 +112,9 @@ def open_retrieval(names: Sequence[str | Path], languages: Sequence[str] | None 
                 hint = "JSONL files and directories of them are accepted too."
                 raise unknown_name("retrieval data", str(name), [ALL, *COLLECTIONS], hint)
             sources += [
-                HubRetrieval(one, language)
-                for one in (COLLECTIONS if name == ALL else (str(name),))
-                for language in COLLECTIONS[one]
+                HubRetrieval(collection, language)
+                for collection in (COLLECTIONS if name == ALL else (str(name),))
+                for language in COLLECTIONS[collection]
                 if languages is None or language in languages
             ]
             continue
@@ -233,12 +233,10 @@ def read_example(fields: Mapping[str, object], language: str = UNDETERMINED) -> 
             one finite number for each passage.
     """
     if fields.get("language") is not None:
-        found = _text(fields["language"], "language")
-        if language not in (UNDETERMINED, found):
-            raise BadLineError(
-                f"language {found!r} in a file of {language!r}: rename the file, as in data.{found}.jsonl"
-            )
-        language = found
+        own = _text(fields["language"], "language")
+        if language not in (UNDETERMINED, own):
+            raise BadLineError(f"language {own!r} in a file of {language!r}: rename the file, as in data.{own}.jsonl")
+        language = own
     query = _text(fields.get("query"), "query")
     if "positive" in fields:
         title = "" if fields.get("title") is None else _text(fields["title"], "title", blank=True)

@@ -44,6 +44,7 @@ _EXTRAS = {
     "ray": ("ray", "encoding on a Ray cluster"),
     "accelerate": ("train", "milco train"),
     "tensorboard": ("train", "milco train"),
+    "py3langid": ("detect", "milco corpora detect, the languages of documents"),
     "sentence-transformers": ("st", "--encoder st:NAME, and MILCO as a SparseEncoder (needs transformers 5)"),
     "pyterrier": ("pyterrier", "indexes and encoders in PyTerrier's pipelines"),
     "mcp": ("serve", "tools for agents in milco serve"),

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 # `name` or `name=value`.
 _PARAMETER = re.compile(r"`([a-z_][a-z0-9_]*)(?:=([^`]*))?`")
+_SET = "set"
 # Command -> parameter of the functions that it calls -> the command's option, where their names differ.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "milco index": {"path": "output", "source": "vectors", "store_documents": "store"},
@@ -34,9 +35,15 @@ def flag_of(field: dataclasses.Field) -> str:
 
 
 def flags_of(prog: str, options_class: type) -> dict[str, str]:
-    """Return parameter -> option of a command ("milco index"), by its fields and by PARAMETERS."""
-    flags = {field.name: flag_of(field) for field in dataclasses.fields(options_class)}
-    return {parameter: flags[name] for parameter, name in PARAMETERS.get(prog, {}).items()} | flags
+    """Return parameter -> option of a command ("milco index"), by its fields and by PARAMETERS.
+
+    The synonyms of --set NAME=VALUE are the names of the settings that it takes.
+    """
+    fields = {field.name: field for field in dataclasses.fields(options_class)}
+    flags = {name: flag_of(field) for name, field in fields.items()}
+    words = fields[_SET].metadata["synonyms"] if _SET in fields else ()
+    settings = {word.removeprefix("--").replace("-", "_"): flags[_SET] for word in words}
+    return settings | {parameter: flags[name] for parameter, name in PARAMETERS.get(prog, {}).items()} | flags
 
 
 def with_flags(message: str, flags: Mapping[str, str]) -> str:
@@ -50,6 +57,8 @@ def with_flags(message: str, flags: Mapping[str, str]) -> str:
         name, value = match.groups()
         if name not in flags:
             return match[0]
+        if flags[name] == f"--{_SET}" and name != _SET:
+            return f"{flags[name]} {name}={_typed(value or '...')}"
         return flags[name] if value in (None, "True") else f"{flags[name]} {_typed(value)}"
 
     return _PARAMETER.sub(rendered, message)

@@ -143,10 +143,12 @@ class BM25(Engine):
         level = autoclass("org.apache.logging.log4j.Level").ERROR
         autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
 
-    def open_source(self, source: Any) -> TextDocuments:
+    def open_source(self, source: Any, *, shard_num: int = 1, shard_id: int = 0) -> TextDocuments:
         """Return the texts of a corpus: a name, a path, or documents, as open_corpus() takes them."""
         from milco_pyserini.corpora import corpus_language, open_corpus
 
+        if shard_num > 1:
+            raise MilcoError(f"`shard_num={shard_num}`: bm25 has no shards, its idf depends on all documents: omit it")
         if self.language and self.tokenizer:
             raise MilcoError(f"`tokenizer={self.tokenizer}` splits texts of any language: omit `language`")
         corpus = open_corpus(source)
@@ -154,7 +156,7 @@ class BM25(Engine):
         language = None if self.tokenizer else self.language or corpus_language(name)
         if language is None and self.tokenizer is None:
             raise MilcoError(
-                f"the language of {name} is not known: set `language`, whose analyzer makes the words (ar, bn, en, "
+                f"the language of {name} is not known: give `language`, whose analyzer makes the words (ar, bn, en, "
                 "...), or `tokenizer=mini`, whose tokens are words of any language"
             )
         about = {"corpus": name, "field_rule": corpus.field_rule, "language": language, "tokenizer": self.tokenizer}
@@ -252,13 +254,13 @@ def find_analyzer(language: str | None) -> Any:
     analyzers = autoclass("io.anserini.analysis.AnalyzerMap")
     if not analyzers.analyzerMap.containsKey(language):
         valid = [*analyzers.analyzerMap.keySet().toArray(), _ENGLISH, *_WHITE_SPACE]
-        raise unknown_name("language", language, valid, hint="For others, set `tokenizer=mini`.")
+        raise unknown_name("language", language, valid, hint="For others, give `tokenizer=mini`.")
     try:
         analyzers.getLanguageSpecificAnalyzer(language).tokenStream("contents", "a")
     except JavaException as error:
         raise MilcoError(
             f"`language={language}`: {reason_of(error).rstrip('.')}: let JAVA_HOME name a full Java "
-            f"{jvm.JAVA_VERSION} or later, or set `tokenizer` instead"
+            f"{jvm.JAVA_VERSION} or later, or give `tokenizer` instead"
         ) from None
     return analyzers.getLanguageSpecificAnalyzer(language)
 

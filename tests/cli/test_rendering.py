@@ -21,6 +21,7 @@ class Options:
     prune: tuple[str, ...] = option((), help="rules")
     overwrite: bool = option(False, help="replacement")
     log_terms: bool = option(True, help="log terms")
+    set: tuple[str, ...] = option((), synonyms=("--query-cut",), metavar="NAME=VALUE", help="settings")
 
 
 def test_python_reads_parameters() -> None:
@@ -42,6 +43,7 @@ def test_python_reads_parameters() -> None:
         ("`prune='a b'` is 'a b'", "--prune 'a b' is 'a b'"),
         ("`prune=it's`", "--prune it's"),
         ("`max_length=1,000`", "--max-length 1,000"),
+        ("`query_cut=0`: pass another `query_cut`", "--set query_cut=0: pass another --set query_cut=..."),
         ("pass `views` or `k=5`: `Index.build()`, ``", "pass `views` or `k=5`: `Index.build()`, ``"),
     ],
 )

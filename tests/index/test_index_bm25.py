@@ -144,17 +144,18 @@ def refused(command: Callable[[list[str]], int], capsys: Capture, *arguments: ob
 
 
 def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:
-    """No corpus, no language, two ways to make words, options of vectors, a duplicate document."""
+    """No corpus, no language, two ways to make words, shards, options of vectors, a duplicate document."""
     output = tmp_path / "out" / "index"
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "d", "text": "one"}\n{"id": "d", "text": "two"}\n')
     cases = {
         (): "--engine bm25 needs --corpus",
-        ("--corpus", "sample"): "the language of sample is not known: set `language`",
-        ("--corpus", twice): "twice.jsonl is not known: set `language`",
+        ("--corpus", "sample"): "the language of sample is not known: give --set language=...",
+        ("--corpus", twice): "twice.jsonl is not known: give --set language=...",
         ("--corpus", twice, "--set", "language=en"): "two documents have the id 'd'",
         ("--corpus", "sample-de", "--set", "language=german"): "unknown language 'german': valid are ar,",
-        ("--corpus", "sample-ar", "--set", "language=ar", "tokenizer=mini"): "omit `language`",
+        ("--corpus", "sample-ar", "--set", "language=ar", "tokenizer=mini"): "omit --set language=...",
+        ("--corpus", "sample-ar", "--shard-num", "2"): "--shard-num 2: bm25 has no shards, its idf depends on all",
         ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune does not apply to engine bm25",
         ("--corpus", "sample-ar", "--set", "n_postings=3"): "unknown setting of bm25 'n_postings'",
     }

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import milco_pyserini.index.jvm as jvm
 from milco_pyserini.console import counted
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.index import jvm
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors, reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene, lucene_version

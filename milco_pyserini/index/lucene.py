@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from milco_pyserini.index import jvm
+import milco_pyserini.index.jvm as jvm
 from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import milco_pyserini.index.jvm as jvm
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import jvm
 
 # In descriptors. An object of our classes comes to Python in a wrapper: pyjnius would load our class to inspect it.
 STRING = "Ljava/lang/String;"

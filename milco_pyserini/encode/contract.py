@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ST
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers
-from milco_pyserini.encode.fields import HASHES
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
@@ -245,7 +244,7 @@ def validate_english_terms(
             f"encode the topics again with milco encode --english-prefix {prefix!r}"
         )
     if isinstance(own, MilcoEncoder):
-        english, tokenizer_hash = own.vocabulary.english, own.tokenizer_hash
+        english, tokenizer_hash = own.vocabulary.english, own.hashes["tokenizer_hash"]
     else:
         own = os.fspath(own)
         tokenizers = open_tokenizer(own), open_english_tokenizer(own)
@@ -265,8 +264,7 @@ def validate_english_terms(
 
 def validate_encoder(encoder: Any, manifest: dict[str, Any]) -> None:
     """Raise MilcoError if the vectors of a manifest were encoded with other weights, or another tokenizer."""
-    for field in HASHES:
-        value = getattr(encoder, field)
+    for field, value in encoder.hashes.items():
         if manifest.get(field) not in (None, value):
             raise MilcoError(
                 f"encoder {encoder.name!r} does not fit: the vectors were encoded by {manifest['encoder']!r} with "

@@ -220,7 +220,7 @@ class EncodeRun:
         if launcher == RAY:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
 
-            start = partial(RayWorker, sent, self._encoder.encoder.weight_hash, worker_resources(devices))
+            start = partial(RayWorker, sent, self._encoder.encoder.hashes["weight_hash"], worker_resources(devices))
         jobs = self._missing_parts()
         try:
             # Without a job no network is built, and no process starts.

@@ -69,16 +69,13 @@ class DenseEncoder:
         self._limit = token_limit(self.model, self.model.config)
 
     @cached_property
-    def weight_hash(self) -> str:
-        """BLAKE2b over the name, shape and float32 values of every tensor that the vectors depend on."""
+    def hashes(self) -> dict[str, str]:
+        """weight_hash and tokenizer_hash, as of MilcoEncoder."""
         # A missing pooler is initialized at random, and the hidden states do not depend on it.
         tensors = self.model.state_dict().items()
-        return weight_hash({name: tensor for name, tensor in tensors if not name.startswith("pooler.")})
-
-    @cached_property
-    def tokenizer_hash(self) -> str:
-        """BLAKE2b over the tokenizer's definition."""
-        return checksum_bytes(self.tokenizer.tokenizer.to_str().encode())
+        weights = weight_hash({name: tensor for name, tensor in tensors if not name.startswith("pooler.")})
+        tokenizer = self.tokenizer.tokenizer.to_str()
+        return {"weight_hash": weights, "tokenizer_hash": checksum_bytes(tokenizer.encode())}
 
     def validate_length(self, max_length: int) -> None:
         """Raise MilcoError for a maximum length without positions in the encoder, or too short for a token."""

@@ -126,7 +126,7 @@ class MilcoEncoder:
         return cls(model, *tokenizers, name=name, device=device, dtype=dtype, english_prefix=english_prefix)
 
     def __repr__(self) -> str:
-        dtype = str(self.dtype).removeprefix("torch.")
+        dtype = str(self.network.dtype).removeprefix("torch.")
         return (
             f"{type(self).__name__}({self.name!r}, views={' '.join(self.views)}, dtype={dtype}, device={self.device}, "
             f"{len(self.vocabulary):,} terms)"
@@ -164,11 +164,6 @@ class MilcoEncoder:
         return self.network.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of matrix products."""
-        return self.network.dtype
-
-    @property
     def query_encoder(self) -> "MilcoEncoder":
         """The encoder of queries: this one, or the checkpoint's own encoder of queries."""
         return self._query_encoder or self
@@ -179,14 +174,13 @@ class MilcoEncoder:
         return self.network.views
 
     @cached_property
-    def weight_hash(self) -> str:
-        """BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
-        return weight_hash(self.network.state_dict())
+    def hashes(self) -> dict[str, str]:
+        """The hashes (BLAKE2b) by which manifests identify it.
 
-    @cached_property
-    def tokenizer_hash(self) -> str:
-        """BLAKE2b over both tokenizers' definitions."""
-        return hash_tokenizers(self.tokenizer.tokenizer, self.english_tokenizer)
+        weight_hash is over every tensor's name, shape and float32 values, tokenizer_hash over both tokenizers.
+        """
+        tokenizers = self.tokenizer.tokenizer, self.english_tokenizer
+        return {"weight_hash": weight_hash(self.network.state_dict()), "tokenizer_hash": hash_tokenizers(*tokenizers)}
 
     def encode_query(
         self,

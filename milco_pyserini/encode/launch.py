@@ -215,7 +215,7 @@ class PartWorker:
                 import torch
 
                 torch.set_num_threads(max(1, torch.get_num_threads() // self._num_workers))
-            if self._weight_hash and encoder.weight_hash != self._weight_hash:
+            if self._weight_hash and encoder.hashes["weight_hash"] != self._weight_hash:
                 raise MilcoError(f"encoder {self._plan.encoder} has other weights on a machine of the Ray cluster")
             self._encoder = PartEncoder(self._plan, encoder)
         return self._encoder

@@ -183,8 +183,7 @@ def encoder_fields(name: str, encoder: Any, device: str) -> dict[str, Any]:
     # A query table has the hashes of its encoder, and other vectors.
     is_table = sparse and not encoder.network.encodes_documents
     return {
-        "weight_hash": encoder.weight_hash,
-        "tokenizer_hash": encoder.tokenizer_hash,
+        **encoder.hashes,
         **({"source_prefix": encoder.vocabulary.source_prefix} if sparse else {"dimensions": encoder.dimensions}),
         **({name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS} if sparse else {}),
         **({"query_table_top_k": encoder.config.top_k} if is_table else {}),

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from milco_pyserini.console import Progress, Report, log
-from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.encoder import MilcoEncoder, hash_tokenizers
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
@@ -77,7 +78,6 @@ class QueryTable(MilcoEncoder):
         super().__init__(sizes, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
         self.network = _TokenVectors(config, vectors, name, tokenizer)
         self.vectors = vectors
-        self.weight_hash = config.weight_hash
 
     @classmethod
     def build(
@@ -113,11 +113,11 @@ class QueryTable(MilcoEncoder):
             rows[number] = []
         config = SimpleNamespace(
             checkpoint=encoder.name,
-            weight_hash=encoder.weight_hash,
+            weight_hash=encoder.hashes["weight_hash"],
             top_k=top_k,
             token_limit=encoder.network.token_limit,
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
-            dtype=str(encoder.dtype).removeprefix("torch."),
+            dtype=str(encoder.network.dtype).removeprefix("torch."),
             **{name: getattr(encoder.config, name) for name in _FIELDS},
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
@@ -162,6 +162,12 @@ class QueryTable(MilcoEncoder):
             table = cls(vectors, config, tokenizer, english, name, english_prefix)
             _validate(table, directory)
         return table
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """The hashes of its encoder."""
+        tokenizer_hash = hash_tokenizers(self.tokenizer.tokenizer, self.english_tokenizer)
+        return {"weight_hash": self.config.weight_hash, "tokenizer_hash": tokenizer_hash}
 
     @property
     def model(self) -> NoReturn:

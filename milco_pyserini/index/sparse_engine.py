@@ -251,10 +251,9 @@ class BatchDocuments:
                 raise MilcoError(
                     f"the vectors have another vocabulary than encoder {encoder.name}: pass their own encoder"
                 )
-            hashes = {name: getattr(encoder, name) for name in HASHES}
             has_terms = {PIVOT: batch.columns < batch.english_size, SOURCE: batch.columns >= batch.english_size}
             views = [view for view in encoder.views if has_terms[view].any()] or list(encoder.views)
-            self.manifest |= {"encoder": encoder.name, "views": views, **hashes}
+            self.manifest |= {"encoder": encoder.name, "views": views, **encoder.hashes}
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""

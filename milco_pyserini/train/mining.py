@@ -39,7 +39,7 @@ def mine_training_set(options: MineOptions) -> None:
     corpus = open_corpus(options.corpus) if options.corpus else None
     corpus_hash = None if corpus is None else corpus.check().digest
     encoder = load_encoder(options.encoder, options.device, options.dtype)
-    for source, file in pending_files(options, sources, encoder.weight_hash, corpus_hash):
+    for source, file in pending_files(options, sources, encoder.hashes["weight_hash"], corpus_hash):
         # The passages of a source are searched together.
         passages = distinct_passages(source)
         for document in corpus or ():

@@ -126,7 +126,7 @@ class LexicalScorer:
     @property
     def identity(self) -> str:
         """Hash of the encoder's weights."""
-        return self._encoder.weight_hash
+        return self._encoder.hashes["weight_hash"]
 
     def read(self, source: RetrievalSource) -> None:
         """Count the tokens of the source's passages, and encode them."""

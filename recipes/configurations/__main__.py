@@ -105,7 +105,7 @@ def measure(
     log(f"({configuration.number}) {configuration.name}")
     encoder = MilcoEncoder.from_pretrained(train(options, configuration))
     path = options.work / "figures" / f"{configuration.number}.json"
-    key = {"weight_hash": encoder.weight_hash, "probe": str(options.probe)}
+    key = {"weight_hash": encoder.hashes["weight_hash"], "probe": str(options.probe)}
     if not (path.is_file() and key.items() <= read_json(path).items()):
         retrieval = retrieval_figures(encoder, configuration, collections)
         collapse = None

@@ -33,7 +33,7 @@ def test_int8_changes_the_weights_little() -> None:
     """The scores are within 5 % of float32's, and not the same."""
     encoder = MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="float32")
     other = MilcoEncoder.from_pretrained(CHECKPOINT, device="cpu", dtype="int8")
-    assert (encoder.dtype, other.dtype) == (torch.float32, torch.int8)
+    assert (encoder.network.dtype, other.network.dtype) == (torch.float32, torch.int8)
     one, two = (each.encode_document("The old harbour town") for each in (encoder, other))
     assert float(two.dot(two)[0, 0]) == pytest.approx(float(one.dot(one)[0, 0]), rel=0.05)
     assert float(two.dot(two)[0, 0]) != float(one.dot(one)[0, 0])

@@ -147,8 +147,8 @@ def test_default_length_is_at_most_512(tmp_path: Path) -> None:
 
 def test_hashes_are_of_the_weights(checkpoints: dict[str, Path]) -> None:
     """Two loadings of one checkpoint have one hash, two checkpoints two."""
-    assert load(checkpoints["bert"]).weight_hash == load(checkpoints["bert"]).weight_hash
-    assert len({load(path).weight_hash for path in checkpoints.values()}) == len(KINDS)
+    assert load(checkpoints["bert"]).hashes == load(checkpoints["bert"]).hashes
+    assert len({load(path).hashes["weight_hash"] for path in checkpoints.values()}) == len(KINDS)
 
 
 def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:

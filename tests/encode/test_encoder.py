@@ -341,28 +341,28 @@ def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
     """Weights are float32 in memory and in the vectors, and the hash of the weights is the same."""
     loaded = encoder("distillation", name)
-    assert loaded.dtype == getattr(torch, name)
+    assert loaded.network.dtype == getattr(torch, name)
     assert {tensor.dtype for tensor in loaded.model.state_dict().values()} == {torch.float32}
     assert loaded.encode(FILLED, max_length=512).weights.dtype == np.float32
-    assert loaded.weight_hash == encoder("distillation").weight_hash
+    assert loaded.hashes == encoder("distillation").hashes
 
 
 def test_a_checkpoint_may_state_the_dtype_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ "auto" is that dtype on every processor, as for milco-mini; any other dtype that is named is taken."""
     monkeypatch.setattr(packed, "native_dtype", lambda: torch.bfloat16)
-    assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").dtype == torch.bfloat16
+    assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").network.dtype == torch.bfloat16
     encoder("distillation").save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"cpu_dtype": "float32"}))
-    assert MilcoEncoder.from_pretrained(tmp_path, "cpu").dtype == torch.float32
-    assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "bfloat16").dtype == torch.bfloat16
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu").network.dtype == torch.float32
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "bfloat16").network.dtype == torch.bfloat16
 
 
 def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:
     """Another checkpoint has another hash of its weights; the same tokenizer the same one."""
     other = encoder("alignment")
-    assert milco.weight_hash != other.weight_hash
-    assert milco.tokenizer_hash == other.tokenizer_hash
+    assert milco.hashes["weight_hash"] != other.hashes["weight_hash"]
+    assert milco.hashes["tokenizer_hash"] == other.hashes["tokenizer_hash"]
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:1", "tpu", ""])
@@ -448,8 +448,7 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
     """The manifest's encoder, views, scale and prefix; one with other weights or tokens is refused."""
     manifest = {
         "encoder": str(CHECKPOINT),
-        "weight_hash": milco.weight_hash,
-        "tokenizer_hash": milco.tokenizer_hash,
+        **milco.hashes,
         "scale": 50.0,
         "views": ["pivot"],
         "lowercase": True,
@@ -474,7 +473,7 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
 def test_load_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:
     """With the same device, precision and prefix."""
     opened = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
-    assert (opened.views, opened.weight_hash, opened.dtype) == (milco.views, milco.weight_hash, torch.float32)
+    assert (opened.views, opened.hashes, opened.network.dtype) == (milco.views, milco.hashes, torch.float32)
     np.testing.assert_array_equal(
         dense(opened.encode(FILLED, max_length=64)), dense(milco.encode(FILLED, max_length=64))
     )

@@ -101,7 +101,7 @@ def test_vectors_of_a_table_and_of_its_encoder_are_not_mixed(
 def test_a_table_keeps_the_identity_of_its_encoder(root: Path, encoder: MilcoEncoder) -> None:
     """Its hashes, vocabulary, views and lengths are the encoder's; its configuration names it."""
     table = load_encoder(root / "table")
-    for name in ("weight_hash", "tokenizer_hash", "views"):
+    for name in ("hashes", "views"):
         assert getattr(table, name) == getattr(encoder, name)
     assert table.network.token_limit == encoder.network.token_limit
     assert table.vocabulary.to_json() == encoder.vocabulary.to_json()
@@ -135,7 +135,7 @@ def test_what_a_table_cannot_do_is_one_error(
         loaded.encode_document("music")
     with pytest.raises(MilcoError, match="without a model"):
         _ = loaded.model
-    loaded.weight_hash = "other"
+    loaded.hashes = {"weight_hash": "other"}
     with pytest.raises(MilcoError, match="weight_hash"):
         Searcher.open(root / "index", loaded).search("music")
 

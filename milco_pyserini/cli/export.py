@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.defaults import directory_name
+from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
@@ -17,7 +17,8 @@ EXPORTS = Path("exports")
 class ExportOptions:
     """Write the files that another search engine loads: documents, schema, queries, and a README with the commands.
 
-    With --url a running server is filled instead, and its scores are compared with those of exact search.
+    With --url a running server is filled instead, its scores are compared with those of exact search, and an index is
+    written that milco search, serve, explain and eval take as --index.
 
     Targets: elasticsearch, opensearch, qdrant, milvus, pgvector, vespa, ciff (for PISA, JASS and Terrier) and parquet
     (for DuckDB and Spark).
@@ -30,17 +31,22 @@ class ExportOptions:
     to: str = option(metavar="TARGET", help="search engine, see above")
     vectors: Path = option(metavar="DIR", help="vector store of milco encode")
     topics: Path | None = option(None, metavar="DIR", help="encoded topics, exported as queries")
-    output: Path | None = option(None, metavar="DIR", help="directory of the files (default: exports/NAME.TARGET)")
-    overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
+    output: Path | None = option(
+        None,
+        metavar="DIR",
+        help="directory of the files (default: exports/NAME.TARGET); with --url, of the index (indexes/NAME.TARGET)",
+    )
+    overwrite: bool = option(False, help="replace an export or index at --output, once the new one is complete")
     prune: tuple[str, ...] = option((), metavar="RULE", help="drop weak terms of documents, as in milco index")
     since: Path | None = option(
         None, metavar="DIR", help="store that the target has: only documents that differ from it are exported"
     )
-    url: str | None = option(
-        None,
+    url: tuple[str, ...] = option(
+        (),
+        repeatable=True,
         metavar="URL",
-        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector "
-        "(the key of an Elasticsearch, Qdrant or Milvus server is read from MILCO_API_KEY)",
+        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector; of "
+        "a cluster, several nodes (the key of an Elasticsearch, Qdrant or Milvus server is read from MILCO_API_KEY)",
     )
     collection: str | None = option(
         None, help="collection, index or table at the target (default: the name of --vectors)"
@@ -48,9 +54,7 @@ class ExportOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if self.url is not None and (self.output is not None or self.overwrite):
-            yield "--output and --overwrite are for files, --url fills a server"
-        if self.url == "":
+        if "" in self.url:
             yield "--url is empty: give the URL of a running server"
 
 
@@ -59,11 +63,11 @@ def command(options: ExportOptions) -> None:
     from milco_pyserini.export.directory import export_files
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
-    from milco_pyserini.export.server import fill
+    from milco_pyserini.export.remote import export_index
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
-    output = options.output or EXPORTS / f"{name}.{target.name}"
+    output = options.output or (INDEXES if options.url else EXPORTS) / f"{name}.{target.name}"
     collection = options.collection
     if collection is None:
         collection = re.sub(r"[^a-z0-9_]+", "_", name.lower())
@@ -77,10 +81,10 @@ def command(options: ExportOptions) -> None:
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
     )
-    if options.url is None:
-        export_files(export, target, output, options.overwrite)
+    if options.url:
+        export_index(export, target, options.url, output, options.overwrite)
     else:
-        fill(export, target, options.url)
+        export_files(export, target, output, options.overwrite)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,17 +1,24 @@
 """Elasticsearch: a sparse_vector field without token pruning, filled by bulk requests."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, CA_FILE, client, validate_version
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+# index.max_result_window: more hits are read by scrolling.
+_WINDOW = 10_000
+# A query may have 1,024 clauses (indices.query.bool.max_clause_count).
+_CLAUSES = 500
 
 
 class ElasticsearchTarget(Target):
@@ -57,18 +64,19 @@ class ElasticsearchTarget(Target):
         body = {"size": k, "_source": False, "query": self.query(query)}
         return EngineRequest(f"/{collection}/_search", body)
 
-    def connect(self, url: str, export: Export) -> "ElasticsearchServer":
-        """Connect to a URL, which may have a user and a password."""
+    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "ElasticsearchServer":
+        """Connect to URLs of one cluster, which may have a user and a password."""
         module = client("elasticsearch", self.name)
         # Otherwise the client trusts only the authorities of the package certifi.
         own = os.environ.get(CA_FILE)
-        trusted = {"ca_certs": own} if own and url.startswith("https:") else {}
-        connected = module.Elasticsearch(url, api_key=os.environ.get(API_KEY), request_timeout=120, **trusted)
+        trusted = {"ca_certs": own} if own and all(url.startswith("https:") for url in urls) else {}
+        options = {"request_timeout": 120, "max_retries": 5, "retry_on_timeout": True, **trusted}
+        connected = module.Elasticsearch(list(urls), api_key=os.environ.get(API_KEY), **options)
         version = connected.info()["version"]
         # Elastic's serverless offering has the newest version, and gives another number.
         if version.get("build_flavor") != "serverless":
             validate_version(self.title, version["number"], (8, 19), (9, 1))
-        return ElasticsearchServer(connected, client("elasticsearch.helpers", self.name), self, export.collection)
+        return ElasticsearchServer(connected, client("elasticsearch.helpers", self.name), self, collection)
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""
@@ -81,15 +89,14 @@ class ElasticsearchServer:
     def __init__(self, connected: Any, helpers: Any, target: ElasticsearchTarget, index: str) -> None:
         self.client, self._helpers, self._target, self._index = connected, helpers, target, index
 
-    def stated(self) -> str | None:
+    def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the mapping."""
         if not self.client.indices.exists(index=self._index):
             return None
         found = dict(self.client.indices.get_mapping(index=self._index))
-        if list(found) != [self._index]:
-            # An alias.
+        if len(found) > 1 or not (alias or self._index in found):
             return ""
-        mapping = found[self._index]["mappings"]
+        (mapping,) = (about["mappings"] for about in found.values())
         is_same = mapping.get("properties") == self._target.mapping("")["mappings"]["properties"]
         return mapping.get("_meta", {}).get("milco", "") if is_same else ""
 
@@ -121,11 +128,54 @@ class ElasticsearchServer:
         self.client.indices.refresh(index=self._index)
         return self.client.count(index=self._index)["count"]
 
-    def search(self, query: Vector) -> list[float]:
-        """Return the best scores."""
-        body = self._target.search_request(query, self._index).body
-        hits = self.client.search(index=self._index, body=body)["hits"]["hits"]
-        return [self._target.score(query, hit["_score"]) for hit in hits]
+    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+        """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
+        bodies = [self._body(query, k) for query in queries]
+        if k <= _WINDOW:
+            found = self._searched(bodies)
+        else:
+            scanned = {"index": self._index, "preserve_order": True, "size": _WINDOW}
+            bodies = [body | {"size": _WINDOW} for body in bodies]
+            found = [list(islice(self._helpers.scan(self.client, query=body, **scanned), k)) for body in bodies]
+        return [
+            [(hit["_id"], self._target.score(query, hit["_score"])) for hit in hits]
+            for query, hits in zip(queries, found, strict=True)
+        ]
+
+    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
+        """Return the scores of queries of one term, which are the named parts of a query for this document."""
+        units = [Vector("", [term], [column], [1]) for term, column in zip(query.terms, query.columns, strict=True)]
+        named = [{"bool": {"must": self._target.query(unit), "_name": str(place)}} for place, unit in enumerate(units)]
+        wanted = {"filter": {"ids": {"values": [docid]}}}
+        queries = [
+            {"bool": wanted | {"should": named[start : start + _CLAUSES]}}
+            for start in range(0, len(named) or 1, _CLAUSES)
+        ]
+        bodies = [{"size": 1, "_source": False, "query": query} for query in queries]
+        found = self._searched(bodies, include_named_queries_score=True)
+        if not all(found):
+            return None
+        scores = {int(place): score for (hit,) in found for place, score in hit.get("matched_queries", {}).items()}
+        impacts = {place: round(self._target.score(units[place], score)) for place, score in scores.items()}
+        return {query.terms[place]: impacts[place] for place in sorted(impacts)}
+
+    def _body(self, query: Vector, k: int) -> dict[str, Any]:
+        return self._target.search_request(query, self._index, k).body | {"track_total_hits": False}
+
+    def _searched(self, bodies: Sequence[dict[str, Any]], **options: Any) -> list[list[dict[str, Any]]]:
+        """Return the hits of each search. Raises MilcoError if one fails, or a shard is missing."""
+        header = {"index": self._index, "allow_partial_search_results": False}
+        lines = [line for body in bodies for line in (header, body)]
+        found = []
+        for answer in self.client.msearch(body=lines, **options)["responses"]:
+            if "error" in answer:
+                cause = answer["error"].get("root_cause") or [answer["error"]]
+                raise MilcoError(f"{self._index}: {cause[0].get('reason') or answer['error']['reason']}")
+            shards = answer["_shards"]
+            if shards["successful"] != shards["total"]:
+                raise MilcoError(f"{self._index}: {shards['successful']} of {shards['total']} shards have answered")
+            found.append(answer["hits"]["hits"])
+        return found
 
     def _bulk(self, actions: list[dict[str, Any]]) -> None:
         self._helpers.bulk(self.client, actions, index=self._index, max_retries=5, ignore_status=(404,))

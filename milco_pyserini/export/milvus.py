@@ -2,20 +2,31 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
-from milco_pyserini.export.server import API_KEY, client, validate_version
+from milco_pyserini.export.protocol import (
+    HITS,
+    EngineRequest,
+    Export,
+    Target,
+    Vector,
+    common_impacts,
+    write_lines,
+    write_parts,
+)
+from milco_pyserini.export.server import API_KEY, client, single_url, validate_version
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
 # Those that JSON writes as \u and a number, which Milvus does not read in filters.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
+_MOST_HITS = 16_384
 # By default a server may answer from a state that is some seconds old.
 _LATEST = {"consistency_level": "Strong"}
 
@@ -62,14 +73,15 @@ class MilvusTarget(Target):
         """Return the request for the best documents of a query."""
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
-    def connect(self, url: str, export: Export) -> "MilvusServer":
+    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
+        url = single_url(self.title, urls)
         module = client("pymilvus", self.name)
         connected = module.MilvusClient(url, token=os.environ.get(API_KEY, ""), timeout=60)
         version = connected.get_server_version()
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
-        return MilvusServer(connected, module.DataType, export.collection, self.max_id_bytes)
+        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
 
 
 class MilvusServer:
@@ -78,7 +90,7 @@ class MilvusServer:
     def __init__(self, connected: Any, types: Any, collection: str, max_id_bytes: int) -> None:
         self.client, self._types, self._name, self._max_id_bytes = connected, types, collection, max_id_bytes
 
-    def stated(self) -> str | None:
+    def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's properties."""
         if not self.client.has_collection(self._name):
             return None
@@ -123,11 +135,21 @@ class MilvusServer:
         self.client.flush(self._name)
         return self.client.query(self._name, filter="", output_fields=["count(*)"], **_LATEST)[0]["count(*)"]
 
-    def search(self, query: Vector) -> list[float]:
-        """Return the best scores."""
-        vector = dict(zip(query.columns, map(float, query.impacts), strict=True))
-        options = {"anns_field": FIELD, "limit": HITS}
-        return [hit["distance"] for hit in self.client.search(self._name, [vector], **options, **_LATEST)[0]]
+    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+        """Return the best documents, by one request. Raises MilcoError for more than Milvus returns."""
+        if k > _MOST_HITS:
+            raise MilcoError(
+                f"Milvus returns up to {_MOST_HITS:,} documents of a query: {k:,} are needed, those that tie with the "
+                "last one included"
+            )
+        vectors = [dict(zip(query.columns, map(float, query.impacts), strict=True)) for query in queries]
+        found = self.client.search(self._name, vectors, anns_field=FIELD, limit=k, **_LATEST)
+        return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
+
+    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
+        """Return impacts of the document's vector."""
+        found = self.client.query(self._name, filter=_filter([docid]), output_fields=[FIELD], **_LATEST)
+        return common_impacts(query, found[0][FIELD]) if found else None
 
 
 def weights(vector: Vector) -> dict[str, float]:

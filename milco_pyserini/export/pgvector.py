@@ -1,12 +1,13 @@
 """PostgreSQL with pgvector: a table of sparsevec, loaded by COPY."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.export.protocol import HITS, Export, Target, Vector, render
-from milco_pyserini.export.server import client, validate_version
+from milco_pyserini.export.protocol import Export, Target, Vector, common_impacts, render
+from milco_pyserini.export.server import client, single_url, validate_version
+from milco_pyserini.index.documents import Filters
 
 _COMMENT = "milco "
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -32,8 +33,9 @@ class PgvectorTarget(Target):
         for name in names:
             render(f"pgvector.{name}", export, directory / name)
 
-    def connect(self, url: str, export: Export) -> "PgvectorServer":
+    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "PgvectorServer":
         """Connect to a postgresql:// URL, or with the parameters of libpq."""
+        url = single_url(self.title, urls)
         connected = client("psycopg", self.name).connect(url, connect_timeout=10, autocommit=True)
         found = connected.execute(
             "select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector'"
@@ -41,16 +43,16 @@ class PgvectorTarget(Target):
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
         validate_version(self.title, found[0], (0, 7))
-        return PgvectorServer(connected, export)
+        return PgvectorServer(connected, collection, columns)
 
 
 class PgvectorServer:
     """A table. Its name is in quotes, because it may be a word of SQL."""
 
-    def __init__(self, connected: Any, export: Export) -> None:
-        self.client, self._table, self._columns = connected, f'"{export.collection}"', len(export.documents.terms)
+    def __init__(self, connected: Any, collection: str, columns: int) -> None:
+        self.client, self._table, self._columns = connected, f'"{collection}"', columns
 
-    def stated(self) -> str | None:
+    def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the comment on the table."""
         if self._one("select to_regclass(%s)", self._table) is None:
             return None
@@ -99,12 +101,20 @@ class PgvectorServer:
         """Return the number of rows, which are searchable at once."""
         return self._one(f"select count(*) from {self._table}")
 
-    def search(self, query: Vector) -> list[float]:
-        """Return the best scores."""
-        vector = row(query, self._columns).partition("\t")[2]
+    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+        """Return the best documents."""
+        sql = f"select docid, -(vector <#> %s::sparsevec) from {self._table} order by 2 desc limit %s"
+        found = [self.client.execute(sql, (row(query, self._columns).partition("\t")[2], k)) for query in queries]
         # Rows without a common term have a score of 0.
-        sql = f"select -(vector <#> %s::sparsevec) as score from {self._table} order by 1 desc limit {HITS}"
-        return [score for (score,) in self.client.execute(sql, (vector,)) if score > 0]
+        return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
+
+    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
+        """Return impacts of the document's vector."""
+        found = self.client.execute(f"select vector::text from {self._table} where docid = %s", (docid,)).fetchone()
+        if found is None:
+            return None
+        pairs = (pair.split(":") for pair in found[0][1:].partition("}")[0].split(","))
+        return common_impacts(query, {int(column) - 1: float(impact) for column, impact in pairs})
 
     def _one(self, sql: str, *values: object) -> Any:
         return self.client.execute(sql, values).fetchone()[0]

@@ -1,10 +1,10 @@
 """The vectors that export targets receive, and the interface of a target.
 
-A document or query is a Vector: its id, terms, columns, impacts and floats. A target writes what it needs of them.
+A document or query is a Vector: its id, terms, columns and impacts. A target writes what it needs of them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.documents import WHITE_SPACE, Filters
 from milco_pyserini.index.sparse_engine import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
@@ -39,14 +40,13 @@ _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 class Vector(NamedTuple):
     """A document or query with its terms in the order of their columns in vocabulary.json.
 
-    impacts: integers of at least 1; floats: impact / scale.
+    impacts: integers of at least 1.
     """
 
     id: str
     terms: list[str]
     columns: list[int]
     impacts: list[int]
-    floats: list[float]
 
     @property
     def weights(self) -> dict[str, int]:
@@ -104,8 +104,7 @@ class Vectors:
     def vector(self, docid: str, columns: NDArray[np.int32], weights: NDArray[np.float32]) -> Vector:
         """Return a row of batches() as a Vector."""
         numbers, impacts = columns.tolist(), weights.astype(int).tolist()
-        terms, scale = [self.terms[column] for column in numbers], self.about["scale"]
-        return Vector(docid, terms, numbers, impacts, [impact / scale for impact in impacts])
+        return Vector(docid, [self.terms[column] for column in numbers], numbers, impacts)
 
     def validate_fits(self, other: "Vectors") -> None:
         """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
@@ -127,6 +126,7 @@ class Export:
     Attributes:
         written, empty, largest, deleted: after changed() has ended, the number of documents it yielded, the number of
             documents without terms, the largest impact, and ids that the target has and the documents lack.
+        postings, id_with_space: then, the number of terms of all documents, and the first docid with white space.
 
     Raises:
         MilcoError: the name cannot be that of a collection, or the vectors are those of different encoders.
@@ -139,6 +139,8 @@ class Export:
     written: int = 0
     empty: int = 0
     largest: int = 0
+    postings: int = 0
+    id_with_space: str | None = None
     deleted: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -150,11 +152,14 @@ class Export:
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
-        self.written = self.empty = self.largest = 0
+        self.written = self.empty = self.largest = self.postings = 0
+        self.id_with_space = None
         older = OlderVectors(self.since)
         for ids, batch, content in vector_bytes(self.documents):
             self.progress.add(len(ids))
             self.largest = max(self.largest, int(batch.weights.max(initial=0)))
+            self.postings += len(batch.columns)
+            self.id_with_space = self.id_with_space or next(filter(WHITE_SPACE.search, ids), None)
             for docid, vector, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
                 if vector is None:
                     self.empty += 1
@@ -173,10 +178,13 @@ class Server(Protocol):
     # Has close().
     client: Any
 
-    def stated(self) -> str | None:
+    def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
 
         None if there is no collection, "" if milco export did not make it or its schema was changed.
+
+        Args:
+            alias: its name may be an alias of it, which is searched and never filled.
         """
 
     def create(self, statement: str) -> None:
@@ -197,8 +205,18 @@ class Server(Protocol):
     def finish(self) -> int:
         """Make all documents searchable, and return their number."""
 
-    def search(self, query: Vector) -> list[float]:
-        """Return the scores of the best documents, in units of impacts."""
+    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+        """Return docid and score of the k best documents of each query, best first, ties in any order.
+
+        Every query has terms. Scores are in units of impacts: sums of products of integers. Threads may search at the
+        same time. Raises an error if a part of the collection is not available.
+
+        Args:
+            filters: only documents that have one of the values in each field.
+        """
+
+    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
+        """Return what a document has of the terms of a query; None if the collection lacks the document."""
 
 
 class Target:
@@ -217,8 +235,13 @@ class Target:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
-    def connect(self, url: str, export: Export) -> Server:
-        """Return a collection of a running server. Raises MilcoError if its version is too old."""
+    def connect(self, urls: Sequence[str], collection: str, columns: int) -> Server:
+        """Return a collection of a running server. Raises MilcoError if its version is too old.
+
+        Args:
+            urls: of one server; of a cluster, those of several of its nodes.
+            columns: number of columns of a vector.
+        """
         raise MilcoError(
             f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
             "README.md shows"
@@ -251,6 +274,12 @@ def validate_collection(name: str) -> None:
             f"`collection={shown(name)}`: must be a lower-case letter and up to 62 lower-case letters, digits and _, a "
             "name that every target accepts"
         )
+
+
+def common_impacts(query: Vector, document: Mapping[int, float]) -> dict[str, int]:
+    """Return the impacts of a document, {column: impact}, for those of the terms of a query that it has."""
+    pairs = zip(query.terms, query.columns, strict=True)
+    return {term: int(document[column]) for term, column in pairs if column in document}
 
 
 def write_parts(

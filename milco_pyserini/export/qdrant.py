@@ -3,14 +3,25 @@
 import os
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
-from milco_pyserini.export.server import API_KEY, client, validate_version
+from milco_pyserini.export.protocol import (
+    HITS,
+    EngineRequest,
+    Export,
+    Target,
+    Vector,
+    common_impacts,
+    write_lines,
+    write_parts,
+)
+from milco_pyserini.export.server import API_KEY, client, single_url, validate_version
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import is_json_with, write_json
 
@@ -40,8 +51,9 @@ class QdrantTarget(Target):
         body = {"query": sparse(query), "using": VECTOR, "limit": k, "with_payload": True}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
-    def connect(self, url: str, export: Export) -> "QdrantServer":
+    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
+        url = single_url(self.title, urls)
         qdrant = client("qdrant_client", self.name)
         options = {"api_key": os.environ.get(API_KEY), "timeout": 60, "check_compatibility": False}
         if "://" in url:
@@ -53,7 +65,7 @@ class QdrantTarget(Target):
         else:
             connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))
-        return QdrantServer(connected, qdrant.models, export.collection)
+        return QdrantServer(connected, qdrant.models, collection)
 
 
 class QdrantServer:
@@ -62,7 +74,7 @@ class QdrantServer:
     def __init__(self, connected: Any, models: Any, collection: str) -> None:
         self.client, self._models, self._name = connected, models, collection
 
-    def stated(self) -> str | None:
+    def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's metadata."""
         if not self.client.collection_exists(self._name):
             return None
@@ -96,10 +108,24 @@ class QdrantServer:
         """Return the number of points, which are searchable at once."""
         return self.client.count(self._name, exact=True).count
 
-    def search(self, query: Vector) -> list[float]:
-        """Return the best scores."""
-        nearest = self._models.SparseVector(**sparse(query))
-        return [hit.score for hit in self.client.query_points(self._name, nearest, using=VECTOR, limit=HITS).points]
+    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+        """Return the best documents, by one request."""
+        requests = [
+            self._models.QueryRequest(
+                query=self._models.SparseVector(**sparse(query)), using=VECTOR, limit=k, with_payload=["docid"]
+            )
+            for query in queries
+        ]
+        found = self.client.query_batch_points(self._name, requests)
+        return [[(hit.payload["docid"], hit.score) for hit in answer.points] for answer in found]
+
+    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
+        """Return impacts of the document's vector."""
+        found = self.client.retrieve(self._name, [point_id(docid)], with_payload=False, with_vectors=True)
+        if not found:
+            return None
+        vector = found[0].vector[VECTOR]
+        return common_impacts(query, dict(zip(vector.indices, vector.values, strict=True)))
 
 
 def point_id(docid: str) -> str:

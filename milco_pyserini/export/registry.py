@@ -62,7 +62,5 @@ def search_request(
         raise MilcoError(f"query {shown(text)} has no terms")
     columns = encoder.encoder.vocabulary.columns
     terms = sorted(impacts, key=columns.__getitem__)
-    values = [impacts[term] for term in terms]
-    floats = [impact / encoder.scale for impact in values]
-    vector = Vector("", terms, [columns[term] for term in terms], values, floats)
+    vector = Vector("", terms, [columns[term] for term in terms], [impacts[term] for term in terms])
     return engine.search_request(vector, collection, k)

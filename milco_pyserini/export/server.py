@@ -6,7 +6,7 @@ import logging
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,21 +28,23 @@ _CHECKED = 100
 _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 
 
-def fill(export: Export, target: Target, url: str) -> None:
+def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
     """Write the documents of an export to a server, and check its scores of sample queries.
 
     A collection states what it was filled with, and what it is being filled with: the same export completes one that
     an interrupted run left. With export.since a complete one is changed.
 
+    Args:
+        urls: of one server; of a cluster, those of several of its nodes.
+
     Raises:
-        Unreachable: no server answers at url.
+        Unreachable: no server answers.
         MilcoError: the client is not installed, the server is too old, the collection holds other vectors, or the
             scores are not those of exact search.
     """
-    place = f"{target.title} at {without_password(url)}"
-    with _errors(f"cannot connect to {place}", "", Unreachable):
-        server = target.connect(url, export)
-    with contextlib.closing(server.client), _errors(place, "Run the same command again: it resumes."):
+    place = server_name(target, urls)
+    server = connect(target, urls, export.collection, len(export.documents.terms))
+    with contextlib.closing(server.client), server_errors(place, "Run the same command again: it resumes."):
         stated, wanted = server.stated(), export.documents.fingerprint
         under_way = f"{'' if export.since is None else export.since.fingerprint}>{wanted}"
         _validate_stated(export, place, stated, under_way)
@@ -73,6 +75,19 @@ def fill(export: Export, target: Target, url: str) -> None:
         report(export, target)
         export.progress.close(f"Filled {export.collection} of {place}")
         _check(export, target, server, place, expected)
+
+
+def connect(target: Target, urls: Sequence[str], collection: str, columns: int) -> Server:
+    """Return target.connect(). Raises Unreachable if no server answers."""
+    with server_errors(f"cannot connect to {server_name(target, urls)}", "", Unreachable):
+        return target.connect(urls, collection, columns)
+
+
+def single_url(title: str, urls: Sequence[str]) -> str:
+    """Return the URL of a server that has one. Raises MilcoError if there are several."""
+    if len(urls) > 1:
+        raise MilcoError(f"`url`: {len(urls)} are given, and the client of {title} takes one")
+    return urls[0]
 
 
 def client(module: str, extra: str) -> Any:
@@ -135,11 +150,11 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     pairs = pairs[:: -(-len(pairs) // _CHECKED)]
     for number, (query, best) in enumerate(pairs):
         impacts = list(map(int, query.values()))
-        floats = [impact / documents.about["scale"] for impact in impacts]
-        vector = Vector(str(number), list(query), [columns[term] for term in query], impacts, floats)
+        vector = Vector(str(number), list(query), [columns[term] for term in query], impacts)
         started = time.perf_counter()
-        scores = np.asarray(server.search(vector))
+        (hits,) = server.search([vector], HITS, {})
         seconds.append(time.perf_counter() - started)
+        scores = np.asarray([score for _, score in hits])
         wanted = np.asarray(best.scores[:HITS])
         if scores.shape != wanted.shape or not np.allclose(scores, wanted, rtol=tolerance, atol=0):
             different.append((scores[:1], wanted[:1]))
@@ -157,7 +172,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
 
 
 @contextlib.contextmanager
-def _errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterator[None]:
+def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterator[None]:
     """Convert errors of a client to one line."""
     try:
         yield
@@ -169,6 +184,12 @@ def _errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterat
         raise kind(f"{what}: {reason[:300]}", hint) from error
 
 
-def without_password(url: str) -> str:
-    """Return a URL, or parameters of libpq, without the password."""
-    return re.sub(r"(//[^/@:]*):\S*@", r"\1:...@", re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1...", url))
+def server_name(target: Target, urls: Sequence[str]) -> str:
+    """Return a target and where it is, for messages."""
+    return f"{target.title} at {' '.join(map(without_password, urls))}"
+
+
+def without_password(url: str, mark: str = "...") -> str:
+    """Return a URL, or parameters of libpq, with a mark in place of the password."""
+    parameters = re.sub(r"(password\s*=\s*)('[^']*'|[^\s&]+)", rf"\1{mark}", url)
+    return re.sub(r"(//[^/@:]*):\S*@", rf"\1:{mark}@" if mark else r"\1@", parameters)

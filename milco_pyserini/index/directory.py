@@ -157,6 +157,8 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
+        if chosen.written_by:
+            raise MilcoError(f"`engine={chosen.name}`: its indexes are written by {chosen.written_by}")
         is_texts = _is_texts(source) and not chosen.indexes_texts
         if store_documents is None:
             store_documents = is_texts and chosen.stores_documents
@@ -329,7 +331,8 @@ class Index:
         engine = self.engine
         if not engine.is_updatable:
             valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
-            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: build it again")
+            instead = f"use {engine.written_by} with `since`" if engine.written_by else "build it again"
+            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: {instead}")
         if self.shards or "shard" in self.manifest:
             raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
         if source is None and (since is not None or delete is None):

@@ -36,7 +36,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">"
 _RESERVED = ("id", "contents", "raw", "vector")
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
 # ASCII, which separates the columns of a run.
-_SPACE = re.compile(r"\s", re.ASCII)
+WHITE_SPACE = re.compile(r"\s", re.ASCII)
 
 
 class DocumentSource(Protocol):
@@ -89,7 +89,7 @@ class CheckedDocuments:
                     f"document {shown(docid)}: its id has {size:,} bytes, an index takes up to {MAX_ID_BYTES:,}"
                 )
             self._seen.add(docid)
-            if self.id_with_space is None and _SPACE.search(docid):
+            if self.id_with_space is None and WHITE_SPACE.search(docid):
                 self.id_with_space = docid
         self._progress.add(len(ids))
 

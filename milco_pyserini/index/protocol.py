@@ -493,7 +493,7 @@ class Engine:
     them. indexes_texts: documents are a corpus and not vectors. stores_documents: build() stores documents.corpus.
     is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
-    them or not; "" for none.
+    them or not; "" for none. written_by: the command that writes its indexes, if it has no build().
     """
 
     name: ClassVar[str]
@@ -506,6 +506,7 @@ class Engine:
     is_updatable: ClassVar = False
     changes_files: ClassVar = False
     scanned: ClassVar = ""
+    written_by: ClassVar = ""
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):

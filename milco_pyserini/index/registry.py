@@ -6,11 +6,12 @@ from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import Engine
 from milco_pyserini.index.qdrant import Qdrant
+from milco_pyserini.index.remote import Remote
 from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (BM25(), Exact(), Lucene(), Qdrant(), Seismic(), Flat(), HNSW())
+    engine.name: engine for engine in (BM25(), Exact(), Lucene(), Qdrant(), Seismic(), Remote(), Flat(), HNSW())
 }
 
 

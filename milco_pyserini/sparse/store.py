@@ -130,10 +130,7 @@ class VectorStore(PartedStore):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The terms of the columns. Raises DamagedError if the file is not what was written."""
-        validate_files(self.path, self.manifest.get("files", []), content=sys.maxsize)
-        value = read_json(self.path / VOCABULARY)
-        validate_fields(value, VOCABULARY_FIELDS, self.path, VOCABULARY)
-        return Vocabulary.from_json(value)
+        return read_vocabulary(self.path, self.manifest.get("files", []))
 
     @property
     def terms(self) -> list[str]:
@@ -351,6 +348,14 @@ def validate_shard_id(shard_id: int, shard_num: int) -> None:
 def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
     """Return which of the parts of a store are those of a shard: a run of about as many as in any other."""
     return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)
+
+
+def read_vocabulary(directory: Path, files: Iterable[dict]) -> Vocabulary:
+    """Read the terms of the columns. Raises DamagedError if a listed file of the directory is not what was written."""
+    validate_files(directory, files, content=sys.maxsize)
+    value = read_json(directory / VOCABULARY)
+    validate_fields(value, VOCABULARY_FIELDS, directory, VOCABULARY)
+    return Vocabulary.from_json(value)
 
 
 def read_part(path: Path, part: dict) -> bytes:

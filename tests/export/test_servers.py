@@ -87,7 +87,7 @@ def test_a_killed_run_is_resumed(
     assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
     assert fill((target, url), store, "killed") == 0
     assert "Checked: the 10 best scores" in capsys.readouterr().err
-    connected = find_target(target).connect(url, Export(Vectors.open(store), "killed"))
+    connected = find_target(target).connect([url], "killed", len(Vectors.open(store).terms))
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
     assert connected.stated() == Vectors.open(store).fingerprint
     assert connected.present([*docids, "missing"]) == set(docids)
@@ -102,7 +102,7 @@ from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vectors
 name, url, store = sys.argv[1:]
 export = Export(Vectors.open(Path(store)), "killed")
-server = find_target(name).connect(url, export)
+server = find_target(name).connect([url], "killed", len(export.documents.terms))
 assert server.stated() is None
 server.create(">" + export.documents.fingerprint)
 server.write([vector for vector in export.changed()][::2])
@@ -130,7 +130,7 @@ def test_an_interrupted_run_is_completed_by_no_other(
 def write_half(server: tuple[str, str], export: Export) -> None:
     """Leave what a run leaves that is interrupted after half of its documents."""
     target, url = server
-    connected = find_target(target).connect(url, export)
+    connected = find_target(target).connect([url], export.collection, len(export.documents.terms))
     before = "" if export.since is None else export.since.fingerprint
     state = connected.create if export.since is None else connected.state
     state(f"{before}>{export.documents.fingerprint}")
@@ -297,5 +297,5 @@ def test_a_certificate_authority_of_ones_own_is_trusted(monkeypatch: pytest.Monk
     monkeypatch.setattr(elasticsearch, "Elasticsearch", connected)
     monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
     for url in ("https://search.example.org", "http://localhost:9200"):
-        find_target("elasticsearch").connect(url, Export(Vectors.open(store), "any"))
+        find_target("elasticsearch").connect([url], "any", 1)
     assert [options.get("ca_certs") for options in given] == ["ca.pem", None]

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, write_lines, write_parts
 from milco_pyserini.export.server import API_KEY, CA_FILE, client, validate_version
 from milco_pyserini.index.documents import Filters
@@ -130,7 +129,8 @@ class ElasticsearchServer:
 
     def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
-        bodies = [self._body(query, k) for query in queries]
+        searches = [self._target.search_request(query, self._index, k).body for query in queries]
+        bodies = [search | {"track_total_hits": False} for search in searches]
         if k <= _WINDOW:
             found = self._searched(bodies)
         else:
@@ -146,36 +146,32 @@ class ElasticsearchServer:
         """Return the scores of queries of one term, which are the named parts of a query for this document."""
         units = [Vector("", [term], [column], [1]) for term, column in zip(query.terms, query.columns, strict=True)]
         named = [{"bool": {"must": self._target.query(unit), "_name": str(place)}} for place, unit in enumerate(units)]
-        wanted = {"filter": {"ids": {"values": [docid]}}}
-        queries = [
-            {"bool": wanted | {"should": named[start : start + _CLAUSES]}}
-            for start in range(0, len(named) or 1, _CLAUSES)
-        ]
-        bodies = [{"size": 1, "_source": False, "query": query} for query in queries]
-        found = self._searched(bodies, include_named_queries_score=True)
-        if not all(found):
-            return None
-        scores = {int(place): score for (hit,) in found for place, score in hit.get("matched_queries", {}).items()}
-        impacts = {place: round(self._target.score(units[place], score)) for place, score in scores.items()}
-        return {query.terms[place]: impacts[place] for place in sorted(impacts)}
+        options = {"include_named_queries_score": True, "allow_partial_search_results": False}
+        found: dict[int, float] = {}
+        for start in range(0, len(named) or 1, _CLAUSES):
+            parts = {"filter": {"ids": {"values": [docid]}}, "should": named[start : start + _CLAUSES]}
+            body = {"size": 1, "_source": False, "query": {"bool": parts}}
+            hits = self._hits(self.client.search(index=self._index, body=body, **options))
+            if not hits:
+                return None
+            found |= {int(place): score for place, score in hits[0].get("matched_queries", {}).items()}
+        return {query.terms[place]: round(self._target.score(units[place], found[place])) for place in sorted(found)}
 
-    def _body(self, query: Vector, k: int) -> dict[str, Any]:
-        return self._target.search_request(query, self._index, k).body | {"track_total_hits": False}
-
-    def _searched(self, bodies: Sequence[dict[str, Any]], **options: Any) -> list[list[dict[str, Any]]]:
-        """Return the hits of each search. Raises MilcoError if one fails, or a shard is missing."""
+    def _searched(self, bodies: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        """Return the hits of each search, by one request."""
         header = {"index": self._index, "allow_partial_search_results": False}
         lines = [line for body in bodies for line in (header, body)]
-        found = []
-        for answer in self.client.msearch(body=lines, **options)["responses"]:
-            if "error" in answer:
-                cause = answer["error"].get("root_cause") or [answer["error"]]
-                raise MilcoError(f"{self._index}: {cause[0].get('reason') or answer['error']['reason']}")
-            shards = answer["_shards"]
-            if shards["successful"] != shards["total"]:
-                raise MilcoError(f"{self._index}: {shards['successful']} of {shards['total']} shards have answered")
-            found.append(answer["hits"]["hits"])
-        return found
+        return [self._hits(answer) for answer in self.client.msearch(body=lines)["responses"]]
+
+    def _hits(self, answer: Any) -> list[dict[str, Any]]:
+        """Return the hits of an answer. Raises RuntimeError if the search failed, or a shard is missing."""
+        if "error" in answer:
+            cause = answer["error"].get("root_cause") or [answer["error"]]
+            raise RuntimeError(f"{self._index}: {cause[0].get('reason') or answer['error']['reason']}")
+        shards = answer["_shards"]
+        if shards["successful"] != shards["total"]:
+            raise RuntimeError(f"{self._index}: {shards['successful']} of {shards['total']} shards have answered")
+        return answer["hits"]["hits"]
 
     def _bulk(self, actions: list[dict[str, Any]]) -> None:
         self._helpers.bulk(self.client, actions, index=self._index, max_retries=5, ignore_status=(404,))

@@ -34,7 +34,7 @@ class ExportOptions:
     output: Path | None = option(
         None,
         metavar="DIR",
-        help="directory of the files (default: exports/NAME.TARGET); with --url, of the index (indexes/NAME.TARGET)",
+        help="directory of the files (default: exports/NAME.TARGET); with --url, of the index (default: indexes/COLLECTION.TARGET)",
     )
     overwrite: bool = option(False, help="replace an export or index at --output, once the new one is complete")
     prune: tuple[str, ...] = option((), metavar="RULE", help="drop weak terms of documents, as in milco index")
@@ -67,7 +67,6 @@ def command(options: ExportOptions) -> None:
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
-    output = options.output or (INDEXES if options.url else EXPORTS) / f"{name}.{target.name}"
     collection = options.collection
     if collection is None:
         collection = re.sub(r"[^a-z0-9_]+", "_", name.lower())
@@ -75,6 +74,8 @@ def command(options: ExportOptions) -> None:
             raise MilcoError(
                 f"the name of --vectors {options.vectors} cannot be that of a collection: give --collection"
             )
+    default = INDEXES / (options.collection or name) if options.url else EXPORTS / name
+    output = options.output or default.with_name(f"{default.name}.{target.name}")
     export = Export(
         Vectors.open(options.vectors, options.prune),
         collection,

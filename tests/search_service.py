@@ -27,6 +27,8 @@ class Service(BaseHTTPRequestHandler):
         index = self.indexes.get(name)
         if not name:
             self._answer(200, {"version": self.about, "tagline": "You Know, for Search"})
+        elif name == "_msearch":
+            self._answer(200, {"responses": self.msearch(list(map(json.loads, content.splitlines())))})
         elif self.command == "PUT" and action == [""]:
             self.indexes[name] = {"mappings": json.loads(content)["mappings"], "documents": {}}
             self._answer(200, {"acknowledged": True})
@@ -71,17 +73,26 @@ class Service(BaseHTTPRequestHandler):
         """Return the number of documents."""
         return {"count": len(index["documents"])}
 
+    def msearch(self, lines: list[dict]) -> list[dict]:
+        """Answer searches, each of an index that a line before it names."""
+        pairs = zip(lines[::2], lines[1::2], strict=True)
+        return [self.search(self.indexes[header["index"]], json.dumps(body), header["index"]) for header, body in pairs]
+
     def search(self, index: dict, content: str, name: str) -> dict:
-        """Return the best documents by the sum of products."""
+        """Return the best documents by the sum of products, ties not by docid; or named queries for a docid."""
         body = json.loads(content)
-        assert body["query"]["sparse_vector"]["prune"] is False
-        weights = body["query"]["sparse_vector"]["query_vector"]
-        scores = [
-            (sum(weights[term] * nine_bits(vector[term]) for term in weights.keys() & vector.keys()), docid)
-            for docid, vector in index["documents"].items()
-        ]
-        best = sorted((hit for hit in scores if hit[0] > 0), reverse=True)[: body["size"]]
-        return {"hits": {"hits": [{"_id": docid, "_score": score} for score, docid in best]}}
+        if "bool" in body["query"]:
+            parts = {part["bool"]["_name"]: part["bool"]["must"] for part in body["query"]["bool"]["should"]}
+            found = [{"_id": docid} for docid in body["query"]["bool"]["filter"]["ids"]["values"]]
+            found = [hit for hit in found if hit["_id"] in index["documents"]]
+            for hit in found:
+                scores = {name: score_of(part, index["documents"][hit["_id"]]) for name, part in parts.items()}
+                hit["matched_queries"] = {name: score for name, score in scores.items() if score}
+        else:
+            ranked = [(score_of(body["query"], vector), docid) for docid, vector in index["documents"].items()]
+            best = sorted((hit for hit in ranked if hit[0]), reverse=True)[: body["size"]]
+            found = [{"_id": docid, "_score": score} for score, docid in best]
+        return {"_shards": {"total": 1, "successful": 1}, "hits": {"hits": found}}
 
     def _answer(self, status: int, value: dict) -> None:
         content = json.dumps(value).encode()
@@ -95,6 +106,13 @@ class Service(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         """Log nothing."""
+
+
+def score_of(query: dict, document: dict[str, int]) -> float:
+    """Return the score of a document for a query of weighted terms."""
+    assert query["sparse_vector"]["prune"] is False
+    weights = query["sparse_vector"]["query_vector"]
+    return sum(weights[term] * nine_bits(document[term]) for term in weights.keys() & document.keys())
 
 
 def nine_bits(weight: float) -> float:

@@ -34,7 +34,8 @@ class ExportOptions:
     output: Path | None = option(
         None,
         metavar="DIR",
-        help="directory of the files (default: exports/NAME.TARGET); with --url, of the index (default: indexes/COLLECTION.TARGET)",
+        help="directory of the files (default: exports/NAME.TARGET); with --url, of the index (default: "
+        "indexes/COLLECTION.TARGET)",
     )
     overwrite: bool = option(False, help="replace an export or index at --output, once the new one is complete")
     prune: tuple[str, ...] = option((), metavar="RULE", help="drop weak terms of documents, as in milco index")

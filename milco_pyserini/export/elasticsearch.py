@@ -15,7 +15,7 @@ from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
 # index.max_result_window: more hits are read by scrolling.
-_WINDOW = 10_000
+WINDOW = 10_000
 # A query may have 1,024 clauses (indices.query.bool.max_clause_count).
 _CLAUSES = 500
 
@@ -129,14 +129,13 @@ class ElasticsearchServer:
 
     def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
-        searches = [self._target.search_request(query, self._index, k).body for query in queries]
-        bodies = [search | {"track_total_hits": False} for search in searches]
-        if k <= _WINDOW:
-            found = self._searched(bodies)
+        bodies = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
+        if k <= WINDOW:
+            found = self._searched([body | {"track_total_hits": False} for body in bodies])
         else:
-            scanned = {"index": self._index, "preserve_order": True, "size": _WINDOW}
-            bodies = [body | {"size": _WINDOW} for body in bodies]
-            found = [list(islice(self._helpers.scan(self.client, query=body, **scanned), k)) for body in bodies]
+            options = {"preserve_order": True, "size": WINDOW, "allow_partial_search_results": False}
+            scans = (self._helpers.scan(self.client, body, index=self._index, **options) for body in bodies)
+            found = [list(islice(hits, k)) for hits in scans]
         return [
             [(hit["_id"], self._target.score(query, hit["_score"])) for hit in hits]
             for query, hits in zip(queries, found, strict=True)
@@ -166,8 +165,10 @@ class ElasticsearchServer:
     def _hits(self, answer: Any) -> list[dict[str, Any]]:
         """Return the hits of an answer. Raises RuntimeError if the search failed, or a shard is missing."""
         if "error" in answer:
-            cause = answer["error"].get("root_cause") or [answer["error"]]
-            raise RuntimeError(f"{self._index}: {cause[0].get('reason') or answer['error']['reason']}")
+            error = answer["error"]
+            causes = [error, *error.get("root_cause", ()), error.get("caused_by", {})]
+            reasons = dict.fromkeys(cause["reason"] for cause in causes if cause.get("reason"))
+            raise RuntimeError(f"{self._index}: {': '.join(reasons)}")
         shards = answer["_shards"]
         if shards["successful"] != shards["total"]:
             raise RuntimeError(f"{self._index}: {shards['successful']} of {shards['total']} shards have answered")

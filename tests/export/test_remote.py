@@ -1,0 +1,218 @@
+"""What an index of a filled collection promises: the hits of engine lucene, from the server."""
+
+import itertools
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opensearch_cluster import Cluster
+from search_servers import Server, fill
+from search_service import search_service
+from synthetic_stores import synthetic_queries
+
+from milco_pyserini.cli.main import main
+from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.index import open_index
+from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.remote import URL
+from milco_pyserini.sparse import VectorStore
+from milco_pyserini.sparse.quantization import quantize_vector
+
+ALL = 1000
+QUERIES: list[dict[str, float]] = [*synthetic_queries(5), {}, {"no such term": 1.0}, {"w3": 0.01}]
+NAMES = (f"remote_{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def index(server: Server, store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the store, filled by milco export."""
+    path = tmp_path_factory.mktemp("index") / "index"
+    assert fill(server, store, next(NAMES), "--output", str(path)) == 0
+    return path
+
+
+def expected(store: Path, query: dict[str, float], k: int) -> list[tuple[str, float]]:
+    """Return docid and score of the best documents, from the store itself."""
+    impacts = quantize_vector(query, 100)
+    sums = {
+        docid: sum(impacts[term] * vector[term] for term in impacts.keys() & vector.keys())
+        for docid, vector in VectorStore.open(store).vectors()
+    }
+    ranked = sorted((-score, docid) for docid, score in sums.items() if score)
+    return [(docid, float(np.float32(-score))) for score, docid in ranked[:k]]
+
+
+def pairs(hits: Hits) -> list[tuple[str, float]]:
+    """Return docid and score of hits."""
+    return [(hit.docid, hit.score) for hit in hits]
+
+
+def test_hits_are_the_exact_integer_scores_with_ties_by_docid(index: Path, store: Path) -> None:
+    """Wherever k truncates equal scores, and however many threads search; unknown terms and empty queries are none."""
+    with open_index(index).searcher() as searcher:
+        for k, threads in ((1, 1), (2, 4), (7, 2), (50, 1), (ALL, 1)):
+            found = searcher.search(QUERIES, k, threads)
+            assert [pairs(hits) for hits in found] == [expected(store, query, k) for query in QUERIES]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda _: searcher.search(QUERIES, 7), range(8)))
+    assert {str([pairs(hits) for hits in found]) for found in together} == {
+        str([expected(store, query, 7) for query in QUERIES])
+    }
+    with pytest.raises(MilcoError, match=f"{index} is closed: open it again"):
+        searcher.search(QUERIES, 7)
+
+
+def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, store: Path) -> None:
+    """Those of the asked terms that it has; of a document that the server lacks, none are known."""
+    vectors = [(docid, vector) for docid, vector in VectorStore.open(store).vectors() if len(vector) > 3]
+    with open_index(index).searcher() as searcher:
+        for docid, vector in vectors[::20]:
+            terms = ["w1", "no such term", *list(vector)[1:]]
+            asked = {term: impact for term, impact in vector.items() if term in terms}
+            assert searcher.weights(docid, terms) == asked
+            assert searcher.weights(docid, []) == {}
+        assert searcher.weights("missing", ["w1"]) is None
+
+
+def test_a_run_is_written(index: Path, store: Path, capsys: pytest.CaptureFixture) -> None:
+    """By milco search, of encoded topics; milco verify knows the files of the index."""
+    (Path("topics.jsonl")).write_text(json.dumps({"id": "q1", "vector": QUERIES[0]}))
+    assert main(["search", "--index", str(index), "--topics", "topics.jsonl", "--k", "5", "--output", "-"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[2] for row in rows] == [docid for docid, _ in expected(store, QUERIES[0], 5)]
+    assert main(["verify", str(index)]) == 0
+
+
+def test_a_collection_that_was_changed_needs_its_new_index(
+    server: Server, store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """--since replaces the directory; a copy of the old one would search with other terms or texts, and is refused."""
+    name, path = next(NAMES), Path("index")
+    assert fill(server, store, name, "--output", str(path)) == 0
+    assert f"Wrote {path}" in capsys.readouterr().err
+    written = (path / "manifest.json").stat().st_mtime_ns
+    assert fill(server, store, name, "--output", str(path)) == 0
+    assert f"{path} is up to date" in capsys.readouterr().err
+    assert (path / "manifest.json").stat().st_mtime_ns == written
+    shutil.copytree(path, "old")
+    assert fill(server, changed, name, "--since", str(store), "--output", str(path)) == 0
+    with open_index(path).searcher() as searcher:
+        assert pairs(searcher.search(QUERIES[:1], 9)[0]) == expected(changed, QUERIES[0], 9)
+    with pytest.raises(MilcoError, match=f"{name} of .* does not hold the vectors of old"):
+        open_index("old").searcher()
+    assert fill(server, store, next(NAMES), "--output", str(path)) == 2
+    assert f"{path} exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
+
+
+def test_an_unreachable_server_is_one_line(
+    index: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Its URL is that of the environment, whose password is not shown."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    scheme = "postgresql" if server[0] == "pgvector" else "http"
+    monkeypatch.setenv(URL, f"{scheme}://me:secret@{place}")
+    with pytest.raises(Unreachable, match=f"cannot connect to .* at {scheme}://me:...@{place}"):
+        open_index(index).searcher()
+    assert main(["search", "--index", str(index), "--query", "text"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture
+def elasticsearch() -> Iterator[str]:
+    """The URL of a service."""
+    pytest.importorskip("elasticsearch", reason="needs elasticsearch (pip install '.[elasticsearch]')")
+    with search_service() as url:
+        yield url
+
+
+def test_no_password_is_written(
+    elasticsearch: str, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Neither to the directory nor to the terminal; that of MILCO_URL is taken. A cluster has several URLs."""
+    url = elasticsearch.replace("//", "//me:secret@")
+    assert fill(("elasticsearch", url), store, "news", "--url", url.replace("127.0.0.1", "localhost")) == 0
+    path = Path("indexes/news.elasticsearch")
+    assert "secret" not in (path / "manifest.json").read_text() + capsys.readouterr().err
+    assert open_index(path).manifest["urls"][0] == elasticsearch.replace("//", "//me@")
+    monkeypatch.setenv(URL, url)
+    with open_index(path).searcher() as searcher:
+        assert pairs(searcher.search(QUERIES[:1], 3)[0]) == expected(store, QUERIES[0], 3)
+
+
+def test_what_is_no_index_of_the_collection_is_never_replaced(
+    elasticsearch: str, store: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """It is refused before the server is filled."""
+    Path("notes").mkdir()
+    Path("notes/text").write_text("mine")
+    for option in ([], ["--overwrite"]):
+        assert fill(("elasticsearch", elasticsearch), store, "news", "--output", "notes", *option) == 2
+        assert "notes was not written by this command, so it is never replaced" in capsys.readouterr().err
+    assert fill(("elasticsearch", elasticsearch), store, "news") == 0
+    assert "Wrote indexes/news.elasticsearch" in capsys.readouterr().err
+
+
+def test_one_url_of_a_server_that_is_no_cluster(store: Path, capsys: pytest.CaptureFixture) -> None:
+    """The client would search the first only."""
+    pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
+    assert fill(("qdrant", "http://a"), store, "any", "--url", "http://b") == 2
+    assert "--url: 2 are given, and the client of Qdrant takes one" in capsys.readouterr().err
+
+
+@pytest.mark.cluster
+def test_an_alias_is_searched_and_never_filled(opensearch: Cluster, store: Path, capsys: pytest.CaptureFixture) -> None:
+    """The name of a collection may become an alias of a copy of it."""
+    server, name, copy = ("opensearch", opensearch.urls[0]), next(NAMES), next(NAMES)
+    assert fill(server, store, name, "--output", "index") == 0
+    opensearch.request("PUT", f"/{name}/_settings", {"index.blocks.write": True})
+    opensearch.request("POST", f"/{name}/_clone/{copy}?wait_for_active_shards=1")
+    opensearch.request("DELETE", f"/{name}")
+    opensearch.request("POST", "/_aliases", {"actions": [{"add": {"index": copy, "alias": name}}]})
+    with open_index("index").searcher() as searcher:
+        assert pairs(searcher.search(QUERIES[:1], 3)[0]) == expected(store, QUERIES[0], 3)
+    assert fill(server, store, name, "--output", "index") == 2
+    assert "milco export did not make it" in capsys.readouterr().err
+    opensearch.request("DELETE", f"/{copy}")
+    with pytest.raises(MilcoError, match=f"{name} of .* does not exist"):
+        open_index("index").searcher()
+
+
+@pytest.mark.cluster
+def test_more_hits_than_a_search_returns_are_read_by_scrolling(
+    opensearch: Cluster, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request returns up to 10,000, and more may tie with the last one."""
+    monkeypatch.setattr("milco_pyserini.export.elasticsearch.WINDOW", 20)
+    assert fill(("opensearch", opensearch.urls[0]), store, next(NAMES), "--output", "index") == 0
+    with open_index("index").searcher() as searcher:
+        for k in (15, 30, ALL):
+            assert [pairs(hits) for hits in searcher.search(QUERIES, k)] == [
+                expected(store, query, k) for query in QUERIES
+            ]
+
+
+@pytest.mark.cluster
+def test_fewer_hits_than_the_collection_has_are_an_error(opensearch: Cluster, store: Path) -> None:
+    """A shard is missing, or a query has more terms than the server takes: one line each."""
+    name = next(NAMES)
+    template = {"index_patterns": [name], "template": {"settings": {"number_of_shards": 2, "number_of_replicas": 0}}}
+    opensearch.request("PUT", "/_index_template/two", template)
+    assert fill(("opensearch", opensearch.urls[0]), store, name, "--output", "index") == 0
+    with open_index("index").searcher() as searcher:
+        assert pairs(searcher.search(QUERIES[:1], 5)[0]) == expected(store, QUERIES[0], 5)
+        opensearch.request("PUT", "/_cluster/settings", {"transient": {"indices.query.bool.max_clause_count": 3}})
+        with pytest.raises(MilcoError, match=r"OpenSearch at .*max_clause_count|maxClauseCount"):
+            searcher.search(QUERIES[:1], 5)
+        opensearch.request("PUT", "/_cluster/settings", {"transient": {"indices.query.bool.max_clause_count": None}})
+        opensearch.request("PUT", f"/{name}/_settings", {"index.routing.allocation.enable": "none"})
+        cancelled = {"index": name, "shard": 0, "node": "node0", "allow_primary": True}
+        opensearch.request("POST", "/_cluster/reroute", {"commands": [{"cancel": cancelled}]})
+        with pytest.raises(MilcoError, match=f"OpenSearch at .*{name}.*missing shards"):
+            searcher.search(QUERIES[:1], 5)

@@ -30,20 +30,21 @@ class ParquetTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""
-        _write(directory / "documents.parquet", self.documents(export))
+        _write(directory / "documents.parquet", self.documents(export), export.documents.about["scale"])
         if export.deleted:
             parquet.write_table(pa.table({"id": export.deleted}), directory / "deleted.parquet")
         if export.topics is not None:
-            _write(directory / "queries.parquet", export.topics)
+            _write(directory / "queries.parquet", export.topics, export.topics.about["scale"])
             render("parquet.search.sql", export, directory / "search.sql")
 
 
-def _write(path: Path, vectors: Iterable[Vector]) -> None:
+def _write(path: Path, vectors: Iterable[Vector], scale: float) -> None:
     rest = iter(vectors)
     with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
         while group := list(islice(rest, _VECTORS)):
             columns: list[list[Any]] = [[vector.id for vector in group for _ in vector.terms]]
-            columns += [
-                [value for vector in group for value in vector[place]] for place in range(1, len(Vector._fields))
-            ]
+            columns.append([term for vector in group for term in vector.terms])
+            columns.append([column for vector in group for column in vector.columns])
+            columns.append([impact for vector in group for impact in vector.impacts])
+            columns.append([impact / scale for impact in columns[-1]])
             writer.write_table(pa.table(columns, schema=_SCHEMA))

@@ -65,7 +65,10 @@ MESSAGES = {
     ),
     "index --vectors vectors/a --engine lucine": (
         "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are bm25, exact, flat, hnsw, "
-        "lucene, qdrant, seismic."
+        "lucene, qdrant, remote, seismic."
+    ),
+    "index --vectors vectors/a --engine remote": (
+        "milco index: error: --engine remote: its indexes are written by milco export --url"
     ),
     "index --vectors vectors/a --engine bm25": "milco index: error: --engine bm25 needs --corpus, not --vectors",
     "index --vectors vectors/a --engine exact --prune top-k:3": (

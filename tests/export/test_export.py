@@ -196,9 +196,9 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
 
 
 def test_query_weights_for_opensearch_are_at_most_64() -> None:
-    """Larger ones are divided by a power of two, all weights of the query by the same."""
-    for weights, sent in (([257.0, 1.0], [257 / 8, 1 / 8]), ([64.0, 0.01], [64.0, 0.01])):
-        query = OpenSearchTarget().query(Vector("q", ["a", "b"], [0, 1], [1, 1], weights))
+    """Impacts are divided by a power of two, all of the query by the same, so that scores are exact."""
+    for impacts, sent in (([25_700, 1], [25_700 / 512, 1 / 512]), ([64 * 128, 1], [64.0, 1 / 128])):
+        query = OpenSearchTarget().query(Vector("q", ["a", "b"], [0, 1], impacts))
         assert query["neural_sparse"]["vector"]["query_tokens"] == dict(zip("ab", sent, strict=True))
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from exported_files import READERS, lines_of
 from feature_field import search_features
@@ -74,7 +75,7 @@ def test_lucenes_feature_field(target: str, exported: Callable[[str], Path], bes
         queries, scale = [body["neural_sparse"]["vector"]["query_tokens"] for body in bodies], 128
     documents, _ = READERS[target](directory)
     found = search_features(list(documents.values()), queries, HITS, boosted=target == "elasticsearch")
-    scores = [[score * scale for _, score in hits] for hits in found]
+    scores = [[float(np.float32(score)) * scale for _, score in hits] for hits in found]
     assert lines_of(directory, "queries.ids") == list(best)
     assert scores == list(best.values())
 

@@ -34,7 +34,7 @@ class IndexOptions:
     Engines for sparse vectors: lucene (exact integers, readable by Pyserini and Anserini), exact (float scores, the
     ground truth), qdrant (exact integers, without Java), seismic (approximate, for millions of documents; recall is
     measured). For dense vectors (milco encode --dense): flat (exact), hnsw (approximate). For the words of a corpus:
-    bm25.
+    bm25. An index of a running server (engine remote) is written by milco export --url.
 
       milco index --vectors vectors/miracl-ar
       milco index --vectors vectors/miracl-ar --store

@@ -83,7 +83,8 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
                 f"`vectors={path}`: {index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
             )
         return store
-    path = VECTORS / index.path.resolve().name.removesuffix(f".{index.manifest['engine']}")
+    ending = index.manifest.get("target", index.manifest["engine"])
+    path = VECTORS / index.path.resolve().name.removesuffix(f".{ending}")
     if is_plain or not path.is_dir():
         return None
     try:

@@ -14,6 +14,8 @@ from milco_pyserini.index.documents import Filters
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+# Until a server answers at all, at each of some tries.
+CONNECT_SECONDS = 10
 # index.max_result_window: more hits are read by scrolling.
 WINDOW = 10_000
 # A query may have 1,024 clauses (indices.query.bool.max_clause_count).
@@ -71,7 +73,7 @@ class ElasticsearchTarget(Target):
         trusted = {"ca_certs": own} if own and all(url.startswith("https:") for url in urls) else {}
         options = {"request_timeout": 120, "max_retries": 5, "retry_on_timeout": True, **trusted}
         connected = module.Elasticsearch(list(urls), api_key=os.environ.get(API_KEY), **options)
-        version = connected.info()["version"]
+        version = connected.options(request_timeout=CONNECT_SECONDS).info()["version"]
         # Elastic's serverless offering has the newest version, and gives another number.
         if version.get("build_flavor") != "serverless":
             validate_version(self.title, version["number"], (8, 19), (9, 1))

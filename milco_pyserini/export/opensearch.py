@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.elasticsearch import FIELD, ElasticsearchServer, ElasticsearchTarget
+from milco_pyserini.export.elasticsearch import CONNECT_SECONDS, FIELD, ElasticsearchServer, ElasticsearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.server import client, validate_version
 
@@ -35,7 +35,7 @@ class OpenSearchTarget(ElasticsearchTarget):
         """Connect to URLs of one cluster, which may have a user and a password."""
         options = {"timeout": 120, "max_retries": 5, "retry_on_timeout": True}
         connected = client("opensearchpy", self.name).OpenSearch(list(urls), **options)
-        version = connected.info()["version"]
+        version = connected.info(request_timeout=CONNECT_SECONDS)["version"]
         if version.get("distribution") != "opensearch":
             raise MilcoError(f"this is not OpenSearch, but {version.get('distribution', 'Elasticsearch')}")
         validate_version(self.title, version["number"], (2, 14))

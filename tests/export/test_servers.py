@@ -245,7 +245,8 @@ def test_a_certificate_authority_of_ones_own_is_trusted(monkeypatch: pytest.Monk
 
     def connected(url: str, **options: object) -> SimpleNamespace:
         given.append(options)
-        return SimpleNamespace(info=lambda: {"version": {"number": "9.1.0"}})
+        answering = SimpleNamespace(info=lambda: {"version": {"number": "9.1.0"}})
+        return SimpleNamespace(options=lambda **_: answering)
 
     monkeypatch.setattr(elasticsearch, "Elasticsearch", connected)
     monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")

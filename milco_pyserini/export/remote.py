@@ -1,7 +1,8 @@
 """An index of a collection that milco export filled: its directory, and searches of the server."""
 
+import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
@@ -17,14 +18,15 @@ from milco_pyserini.export.server import connect, fill, server_errors, server_na
 from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import Filters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, Hits
-from milco_pyserini.index.remote import Remote
-from milco_pyserini.io.files import atomic_directory, recover_directory, validate_output_directory
-from milco_pyserini.io.manifest import MANIFEST, describe_files, read_checked, write_checked
+from milco_pyserini.index.remote import URL, Remote
+from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
+from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
 # Queries of a request, and hits of its answer.
 _QUERIES, _HITS = 64, 100_000
+_MOVED = f"If it has moved, or needs a password, put its URL into the environment variable {URL}."
 
 
 def export_index(
@@ -45,14 +47,12 @@ def export_index(
         MilcoError: output holds something else, or as fill().
     """
 
-    def is_index(path: Path) -> bool:
-        manifest = read_checked(path / MANIFEST) if (path / MANIFEST).is_file() else {}
-        return manifest.get("engine") == Remote.name
-
     place = {"engine": Remote.name, "target": target.name, "collection": export.collection}
-    existing = read_checked(output / MANIFEST) if is_index(output) else {}
-    overwrite = overwrite or (existing | place == existing)
-    validate_output_directory(output, overwrite, is_index)
+    existing: dict[str, object] = {}
+    with contextlib.suppress(DamagedError):
+        existing = read_checked(output / MANIFEST)
+    overwrite = overwrite or existing | place == existing
+    validate_output_directory(output, overwrite, _is_replaceable)
     fill(export, target, urls)
     documents = export.documents
     manifest = {
@@ -75,11 +75,16 @@ def export_index(
         recover_directory(output)
         log(f"{output} is up to date")
         return manifest
-    with atomic_directory(output, overwrite, is_index) as directory:
+    with atomic_directory(output, overwrite, _is_replaceable) as directory:
         shutil.copyfile(documents.path / VOCABULARY, directory / VOCABULARY)
         write_checked(directory / MANIFEST, manifest)
     log(f"Wrote {output}: search it with milco search --index {output}")
     return manifest
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Return whether a directory holds an index of a filled collection."""
+    return is_json_with(path / MANIFEST, "engine", "collection")
 
 
 class RemoteSearcher(EngineSearcher):
@@ -107,10 +112,16 @@ class RemoteSearcher(EngineSearcher):
         """Connect. Raises MilcoError unless the collection holds the vectors that the manifest states."""
         terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
         target, collection = find_target(manifest["target"]), manifest["collection"]
-        server, name = connect(target, urls, collection, len(terms)), server_name(target, urls)
+        name = server_name(target, urls)
+        server = connect(target, urls, collection, len(terms), _MOVED)
         try:
-            with server_errors(name, ""):
-                _validate_stated(server, f"{collection} of {name}", directory, manifest["fingerprint"])
+            with server_errors(name, _MOVED):
+                stated = server.stated(alias=True)
+            if stated != manifest["fingerprint"]:
+                what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
+                if stated and ">" in stated:
+                    what = "is incomplete: it is being filled, or an export was interrupted"
+                raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
         except BaseException:
             server.client.close()
             raise
@@ -134,10 +145,12 @@ class RemoteSearcher(EngineSearcher):
         found = [Hits([], np.empty(0, np.float32))] * len(vectors)
         pending, limit = [number for number, vector in enumerate(vectors) if vector.terms], k + 1
         while pending:
-            batch = max(1, min(_QUERIES, -(-len(pending) // threads), _HITS // limit))
-            batches = [pending[start : start + batch] for start in range(0, len(pending), batch)]
+            size = max(1, min(_QUERIES, -(-len(pending) // threads), _HITS // limit))
+            waiting = [vectors[number] for number in pending]
+            batches = [waiting[start : start + size] for start in range(0, len(waiting), size)]
             tied = []
-            for number, ranking in self._searched(vectors, batches, limit, threads, filters):
+            rankings = self._searched(batches, limit, threads, filters)
+            for number, ranking in zip(pending, rankings, strict=True):
                 if len(ranking) == limit and ranking[-1][1] == ranking[k - 1][1]:
                     tied.append(number)
                     continue
@@ -159,27 +172,9 @@ class RemoteSearcher(EngineSearcher):
         return Vector("", terms, [column for column, _ in known], [impacts[term] for term in terms])
 
     def _searched(
-        self, vectors: Sequence[Vector], batches: Sequence[Sequence[int]], limit: int, threads: int, filters: Filters
-    ) -> Iterator[tuple[int, list[tuple[str, float]]]]:
-        """Yield the number of each query of the batches, and the first documents for it, with rounded scores."""
-
-        def search(batch: Sequence[int]) -> list[list[tuple[str, float]]]:
-            return self._server.search([vectors[number] for number in batch], limit, filters)
-
+        self, batches: Sequence[Sequence[Vector]], k: int, threads: int, filters: Filters
+    ) -> list[list[tuple[str, float]]]:
+        """Return docids and integer scores for each query of the batches."""
         with server_errors(self._name, ""), ThreadPoolExecutor(threads) as pool:
-            for batch, rankings in zip(batches, pool.map(search, batches), strict=True):
-                for number, ranking in zip(batch, rankings, strict=True):
-                    yield number, [(docid, float(round(score))) for docid, score in ranking]
-
-
-def _validate_stated(server: Server, collection: str, directory: Path, fingerprint: str) -> None:
-    """Raise MilcoError unless a collection states that it holds the vectors of an index."""
-    stated = server.stated(alias=True)
-    if stated is None:
-        raise MilcoError(f"{collection} does not exist", "Fill it with milco export.")
-    if stated != fingerprint:
-        what = "is being filled, or its filling was interrupted" if ">" in stated else "does not hold the vectors"
-        raise MilcoError(
-            f"{collection} {what} of {directory}" if ">" not in stated else f"{collection} {what}",
-            "Run the milco export command that fills it.",
-        )
+            found = list(pool.map(lambda batch: self._server.search(batch, k, filters), batches))
+        return [[(docid, float(round(score))) for docid, score in ranking] for batch in found for ranking in batch]

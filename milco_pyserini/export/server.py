@@ -77,9 +77,9 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
         _check(export, target, server, place, expected)
 
 
-def connect(target: Target, urls: Sequence[str], collection: str, columns: int) -> Server:
-    """Return target.connect(). Raises Unreachable if no server answers."""
-    with server_errors(f"cannot connect to {server_name(target, urls)}", "", Unreachable):
+def connect(target: Target, urls: Sequence[str], collection: str, columns: int, hint: str = "") -> Server:
+    """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
+    with server_errors(f"cannot connect to {server_name(target, urls)}", hint, Unreachable):
         return target.connect(urls, collection, columns)
 
 

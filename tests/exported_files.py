@@ -1,5 +1,6 @@
 """Read the files of an export back, as the engine that they are for would."""
 
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -13,7 +14,12 @@ Weights = dict[str, float]
 def lines_of(directory: Path, pattern: str) -> list[Any]:
     """Return the JSON of every line of the files that match a pattern, in order."""
     paths = sorted(directory.glob(pattern))
-    return [json.loads(line) for path in paths for line in path.read_text("utf-8").split("\n") if line]
+    return [json.loads(line) for path in paths for line in content_of(path).decode().split("\n") if line]
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file, unpacked if its name ends in .gz."""
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def terms_of(directory: Path) -> list[str]:
@@ -25,7 +31,7 @@ def terms_of(directory: Path) -> list[str]:
 
 def elasticsearch(directory: Path) -> tuple[dict[str, Weights], set[str]]:
     """Return the documents that bulk requests index, and the docids that they delete."""
-    documents, deleted, lines = {}, set(), iter(lines_of(directory, "documents-*.ndjson"))
+    documents, deleted, lines = {}, set(), iter(lines_of(directory, "documents-*.ndjson.gz"))
     for action in lines:
         if "index" in action:
             documents[action["index"]["_id"]] = next(lines)["vector"]
@@ -38,7 +44,7 @@ def qdrant(directory: Path) -> tuple[dict[str, Weights], set[str]]:
     """Return the documents of the points, and the ids of points to delete."""
     terms = terms_of(directory)
     bodies = {
-        kind: [one for path in sorted(directory.glob(f"{kind}-*")) for one in json.loads(path.read_bytes())["points"]]
+        kind: [one for path in sorted(directory.glob(f"{kind}-*")) for one in json.loads(content_of(path))["points"]]
         for kind in ("documents", "deleted")
     }
     documents = {
@@ -65,11 +71,11 @@ def milvus(directory: Path) -> tuple[dict[str, Weights], set[str]]:
     terms = terms_of(directory)
     documents, deleted = {}, set()
     for path in sorted(directory.glob("documents-*")):
-        for row in json.loads(path.read_bytes())["data"]:
+        for row in json.loads(content_of(path))["data"]:
             documents[row["docid"]] = {terms[int(column)]: weight for column, weight in row["vector"].items()}
             assert all(isinstance(weight, float) for weight in row["vector"].values())
     for path in directory.glob("deleted-*"):
-        deleted |= set(json.loads(json.loads(path.read_bytes())["filter"].removeprefix("docid in ")))
+        deleted |= set(json.loads(json.loads(content_of(path))["filter"].removeprefix("docid in ")))
     return documents, deleted
 
 

@@ -30,7 +30,9 @@ class Service(BaseHTTPRequestHandler):
         elif name == "_msearch":
             self._answer(200, {"responses": self.msearch(list(map(json.loads, content.splitlines())))})
         elif self.command == "PUT" and action == [""]:
-            self.indexes[name] = {"mappings": json.loads(content)["mappings"], "documents": {}}
+            body = json.loads(content)
+            settings = {"number_of_shards": 1, "number_of_replicas": 1} | body.get("settings", {}).get("index", {})
+            self.indexes[name] = {"mappings": body["mappings"], "settings": settings, "documents": {}}
             self._answer(200, {"acknowledged": True})
         elif index is None:
             self._answer(404, {"error": {"type": "index_not_found_exception"}, "status": 404})
@@ -40,14 +42,19 @@ class Service(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do  # noqa: N815
 
     def head(self, index: dict, content: str, name: str) -> dict:
-        """Confirm that the index exists."""
-        return {}
+        """Return mapping and settings, as strings."""
+        settings = {f"index.{key}": str(value) for key, value in index["settings"].items() if value is not None}
+        return {name: {"mappings": index["mappings"], "settings": settings}}
 
     def mapping(self, index: dict, content: str, name: str) -> dict:
-        """Return the mapping, or change its _meta."""
-        if self.command == "PUT":
-            index["mappings"] |= json.loads(content)
-        return {name: {"mappings": index["mappings"]}}
+        """Change the _meta of the mapping."""
+        index["mappings"] |= json.loads(content)
+        return {}
+
+    def settings(self, index: dict, content: str, name: str) -> dict:
+        """Change settings."""
+        index["settings"] |= json.loads(content)["index"]
+        return {}
 
     def bulk(self, index: dict, content: str, name: str) -> dict:
         """Index and delete documents."""
@@ -71,7 +78,7 @@ class Service(BaseHTTPRequestHandler):
 
     def count(self, index: dict, content: str, name: str) -> dict:
         """Return the number of documents."""
-        return {"count": len(index["documents"])}
+        return {"count": len(index["documents"]), "_shards": {"total": 1, "successful": 1}}
 
     def msearch(self, lines: list[dict]) -> list[dict]:
         """Answer searches, each of an index that a line before it names."""

@@ -8,9 +8,11 @@ from pathlib import Path
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import option
+from milco_pyserini.options import changed_options, option
 
 EXPORTS = Path("exports")
+_SERVER = "with --url, Elasticsearch and OpenSearch"
+_PARTS = "shards, exported by several commands or machines"
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,29 @@ class ExportOptions:
     collection: str | None = option(
         None, help="collection, index or table at the target (default: the name of --vectors)"
     )
+    shards: int | None = option(
+        None, minimum=1, metavar="N", group=_SERVER, help="shards of a new index (default: what the server gives it)"
+    )
+    replicas: int | None = option(
+        None,
+        minimum=0,
+        metavar="N",
+        group=_SERVER,
+        help="replicas of the index, made once it is complete (default: same)",
+    )
+    shard_id: int = option(0, minimum=0, group=_PARTS, help="shard of --vectors that this command exports, from 0")
+    shard_num: int = option(
+        1,
+        minimum=1,
+        group=_PARTS,
+        help="number of shards, all with the same --output, or the same --url and --collection",
+    )
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
+        if not self.url:
+            for name in changed_options(self, "shards", "replicas"):
+                yield f"{name} is for --url: files are loaded into the index that you create"
         if "" in self.url:
             yield "--url is empty: give the URL of a running server"
 
@@ -82,6 +104,10 @@ def command(options: ExportOptions) -> None:
         collection,
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
+        options.shard_id,
+        options.shard_num,
+        options.shards,
+        options.replicas,
     )
     if options.url:
         export_index(export, target, options.url, output, options.overwrite)

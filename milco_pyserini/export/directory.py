@@ -7,6 +7,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import Export, Target, render
+from milco_pyserini.index.shards import shard_name
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory
 from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, read_checked, validate_files, write_checked
 from milco_pyserini.sparse.store import VOCABULARY
@@ -17,7 +18,7 @@ FORMAT_VERSION = 1
 def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> dict:
     """Write the files of an export to the directory output, which exists only when it is complete.
 
-    If output holds the same export already, nothing is written.
+    Those of a shard have a directory in it. If the directory holds the same export already, nothing is written.
 
     Returns:
         Its manifest: target, documents, deleted, the encoder's fingerprint as vectors, and the files.
@@ -27,12 +28,15 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
     """
     if export.since is not None and not target.is_incremental:
         raise MilcoError(f"`since`: files of {target.title} cannot be changed: export all documents")
+    if export.is_shard:
+        output /= shard_name(export.shard_id, export.shard_num)
     determining = {
         "format_version": FORMAT_VERSION,
         "target": target.name,
         "collection": export.collection,
         "fingerprint": export.documents.fingerprint,
         "since": None if export.since is None else export.since.fingerprint,
+        "shard": {"id": export.shard_id, "num": export.shard_num} if export.is_shard else None,
         "topics": None if export.topics is None else export.topics.fingerprint,
         "vectors": export.documents.about,
         "milco_pyserini": __version__,

@@ -13,6 +13,7 @@ from milco_pyserini.export.protocol import (
     HITS,
     EngineRequest,
     Export,
+    Server,
     Target,
     Vector,
     common_impacts,
@@ -40,7 +41,7 @@ class MilvusTarget(Target):
     max_id_bytes = 512
 
     def write(self, export: Export, directory: Path) -> None:
-        """Write schema.json, documents-*.json, deleted-*.json, and queries.json with queries.ids, its ids."""
+        """Write schema.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids."""
         name = export.collection
         fields: list[dict[str, Any]] = [
             {"fieldName": "docid", "dataType": "VarChar", "isPrimary": True},
@@ -84,7 +85,7 @@ class MilvusTarget(Target):
         return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
 
 
-class MilvusServer:
+class MilvusServer(Server):
     """A collection."""
 
     def __init__(self, connected: Any, types: Any, collection: str, max_id_bytes: int) -> None:

@@ -1,11 +1,19 @@
 """OpenSearch: a rank_features field, searched by neural_sparse queries that carry their own weights."""
 
 import math
+import os
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.elasticsearch import CONNECT_SECONDS, FIELD, ElasticsearchServer, ElasticsearchTarget
+from milco_pyserini.export.elasticsearch import (
+    CONNECT_SECONDS,
+    FIELD,
+    SETTINGS,
+    ElasticsearchServer,
+    ElasticsearchTarget,
+)
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.server import client, validate_version
 
@@ -23,7 +31,8 @@ class OpenSearchTarget(ElasticsearchTarget):
     def mapping(self, statement: str) -> dict[str, Any]:
         """Return the body that creates the index."""
         properties = {FIELD: {"type": "rank_features"}}
-        return {"mappings": {"_meta": {"milco": statement}, "dynamic": False, "properties": properties}}
+        mappings = {"_meta": {"milco": statement}, "dynamic": False, "properties": properties}
+        return {"settings": SETTINGS, "mappings": mappings}
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""
@@ -33,7 +42,10 @@ class OpenSearchTarget(ElasticsearchTarget):
 
     def connect(self, urls: Sequence[str], collection: str, columns: int) -> ElasticsearchServer:
         """Connect to URLs of one cluster, which may have a user and a password."""
-        options = {"timeout": 120, "max_retries": 5, "retry_on_timeout": True}
+        options: dict[str, Any] = {"timeout": 120, "max_retries": 5, "retry_on_timeout": True}
+        # The client takes the directory of certificates in this variable for a file.
+        if os.environ.get("SSL_CERT_DIR") and all(url.startswith("https:") for url in urls):
+            options["ssl_context"] = ssl.create_default_context()
         connected = client("opensearchpy", self.name).OpenSearch(list(urls), **options)
         version = connected.info(request_timeout=CONNECT_SECONDS)["version"]
         if version.get("distribution") != "opensearch":

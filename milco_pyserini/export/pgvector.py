@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.export.protocol import Export, Target, Vector, common_impacts, render
+from milco_pyserini.export.protocol import Export, Server, Target, Vector, common_impacts, render
 from milco_pyserini.export.server import client, single_url, validate_version
 from milco_pyserini.index.documents import Filters
 
@@ -46,7 +46,7 @@ class PgvectorTarget(Target):
         return PgvectorServer(connected, collection, columns)
 
 
-class PgvectorServer:
+class PgvectorServer(Server):
     """A table. Its name is in quotes, because it may be a word of SQL."""
 
     def __init__(self, connected: Any, collection: str, columns: int) -> None:

@@ -3,6 +3,7 @@
 A document or query is a Vector: its id, terms, columns and impacts. A target writes what it needs of them.
 """
 
+import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
-from milco_pyserini.sparse.store import VOCABULARY
+from milco_pyserini.sparse.store import VOCABULARY, shard_span, validate_shard_id
 
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
@@ -34,6 +35,8 @@ HITS = 10
 _STATED = (*must_agree(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
 # Servers accept bodies of 32 MB (Qdrant) and more.
 _FILE_BYTES = 16 * 2**20
+# Higher levels of gzip take longer than the rest of an export.
+_COMPRESSION = 3
 _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -66,6 +69,7 @@ class Vectors:
 
     def __init__(self, store: VectorStore, prune: Sequence[str] = ()) -> None:
         source = PrunedStore(store, [PruningRule.parse(rule) for rule in prune]) if prune else store
+        self._store, self._prune = store, prune
         self.path = store.path
         self.terms = store.terms
         self.about = {name: source.manifest[name] for name in _STATED if name in source.manifest}
@@ -86,11 +90,22 @@ class Vectors:
         about = {name: self.about.get(name) for name in must_agree(EXPORT)}
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 
+    def __len__(self) -> int:
+        parts = self.manifest["parts"]
+        return sum(part["documents"] for part in parts[shard_span(len(parts), *self._store.shard)])
+
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and vectors whose weights are impacts."""
         for ids, batch in self._source.batches():
             kept, impacts = quantize(batch, self.about["scale"])
             yield ids, replace(kept, weights=impacts.astype(np.float32))
+
+    def take_shard(self, shard_id: int, shard_num: int) -> "Vectors":
+        """Return only the vectors of one of shard_num shards, the fingerprint unchanged.
+
+        Raises MilcoError if the store has fewer parts.
+        """
+        return Vectors(self._store.take_shard(shard_id, shard_num), self._prune)
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}."""
@@ -122,6 +137,8 @@ class Export:
         collection: name of the collection, index or table at the target.
         topics: encoded queries.
         since: export only what differs from these vectors.
+        shard_id, shard_num: export only one of shard_num shards, from 0, of consecutive parts of the store.
+        shards, replicas: of the collection at a running server; by default what the server gives it.
 
     Attributes:
         written, empty, largest, deleted: after changed() has ended, the number of documents it yielded, the number of
@@ -129,13 +146,18 @@ class Export:
         postings, id_with_space: then, the number of terms of all documents, and the first docid with white space.
 
     Raises:
-        MilcoError: the name cannot be that of a collection, or the vectors are those of different encoders.
+        MilcoError: the name cannot be that of a collection, the vectors are those of different encoders, or there is no
+            such shard.
     """
 
     documents: Vectors
     collection: str
     topics: Vectors | None = None
     since: Vectors | None = None
+    shard_id: int = 0
+    shard_num: int = 1
+    shards: int | None = None
+    replicas: int | None = None
     written: int = 0
     empty: int = 0
     largest: int = 0
@@ -148,14 +170,23 @@ class Export:
         for other in (self.topics, self.since):
             if other is not None:
                 self.documents.validate_fits(other)
-        self.progress = Progress("documents", self.documents.manifest["documents"])
+        validate_shard_id(self.shard_id, self.shard_num)
+        if self.is_shard and self.since is not None:
+            raise MilcoError("`since`: what was deleted is known of the whole store only: omit `shard_num`")
+        self.exported = self.documents.take_shard(self.shard_id, self.shard_num) if self.is_shard else self.documents
+        self.progress = Progress("documents", len(self.exported))
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether only a part of the documents is exported."""
+        return self.shard_num > 1
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
         self.written = self.empty = self.largest = self.postings = 0
         self.id_with_space = None
         older = OlderVectors(self.since)
-        for ids, batch, content in vector_bytes(self.documents):
+        for ids, batch, content in vector_bytes(self.exported):
             self.progress.add(len(ids))
             self.largest = max(self.largest, int(batch.weights.max(initial=0)))
             self.postings += len(batch.columns)
@@ -168,6 +199,13 @@ class Export:
                     yield self.documents.vector(docid, columns, weights)
         self.deleted = older.remaining()
 
+    def measure_all(self) -> None:
+        """Set empty and largest to those of the documents of all shards."""
+        self.empty = self.largest = 0
+        for _, batch in self.documents.batches():
+            self.empty += int((batch.lengths() == 0).sum())
+            self.largest = max(self.largest, int(batch.weights.max(initial=0)))
+
 
 class Server(Protocol):
     """A collection of a running server, which may not exist yet. Errors are those of the server's client.
@@ -177,6 +215,11 @@ class Server(Protocol):
 
     # Has close().
     client: Any
+    # Threads that may call present() and write() at a time.
+    writers: int = 1
+    # Those that the collection is to have; by default what the server gives it.
+    shards: int | None = None
+    replicas: int | None = None
 
     def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
@@ -230,6 +273,11 @@ class Target:
     max_terms = 2**31
     exact_up_to = 2**24
     is_incremental = True
+    # Whether a running server is told the number of shards and replicas.
+    has_shards = False
+    # What a server needs, if it was measured: bytes on disk, and postings in a second.
+    posting_bytes = 0
+    postings_per_second = 0
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
@@ -291,7 +339,7 @@ def write_parts(
     separator: bytes = b"\n",
     end: bytes = b"\n",
 ) -> None:
-    """Write records to files STEM-00000.ENDING, ... that a server accepts as one request each; none without records.
+    """Write records to files STEM-00000.ENDING.gz, ... that a server accepts as one request each; none without records.
 
     start, separator, end: of each file.
     """
@@ -299,7 +347,8 @@ def write_parts(
     try:
         for record in records:
             if handle is None:
-                handle = (directory / f"{stem}-{number:05d}.{ending}").open("wb")
+                path = directory / f"{stem}-{number:05d}.{ending}.gz"
+                handle = gzip.GzipFile(path, "wb", _COMPRESSION, mtime=0)
                 size = handle.write(start)
             else:
                 handle.write(separator)
@@ -332,6 +381,8 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
     )
     about = export.documents.about
     changes = "" if export.since is None else f" that changed (and {len(export.deleted):,} to delete)"
+    if export.is_shard:
+        changes = f" (shard {export.shard_id} of {export.shard_num})"
     text = environment.get_template(template).render(
         collection=export.collection,
         columns=len(export.documents.terms),

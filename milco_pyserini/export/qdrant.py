@@ -14,6 +14,7 @@ from milco_pyserini.export.protocol import (
     HITS,
     EngineRequest,
     Export,
+    Server,
     Target,
     Vector,
     common_impacts,
@@ -35,7 +36,7 @@ class QdrantTarget(Target):
     title = "Qdrant"
 
     def write(self, export: Export, directory: Path) -> None:
-        """Write collection.json, documents-*.json, deleted-*.json, and queries.json with queries.ids, its ids."""
+        """Write collection.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids."""
         about = {"sparse_vectors": {VECTOR: {}}, "metadata": {"milco": export.documents.fingerprint}}
         write_json(directory / "collection.json", about)
         points = (orjson.dumps(point(vector)) for vector in self.documents(export))
@@ -68,7 +69,7 @@ class QdrantTarget(Target):
         return QdrantServer(connected, qdrant.models, collection)
 
 
-class QdrantServer:
+class QdrantServer(Server):
     """A collection."""
 
     def __init__(self, connected: Any, models: Any, collection: str) -> None:

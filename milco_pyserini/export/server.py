@@ -6,14 +6,15 @@ import logging
 import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.console import counted, duration, log
+from milco_pyserini.errors import MilcoError, Unreachable, shown
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
 from milco_pyserini.index.exact import Exact
@@ -22,8 +23,20 @@ from milco_pyserini.index.exact import Exact
 API_KEY = "MILCO_API_KEY"
 # That of OpenSSL: a file of certificates of the authorities that are trusted.
 CA_FILE = "SSL_CERT_FILE"
-_BATCH = 500
+# Documents that are sent at a time, and their bytes as JSON: memory holds as many of these as a server has writers.
+BATCH, _BATCH_BYTES = 2_000, 2 * 2**20
 _CHECKED = 100
+_RESUMES = "run the same command again: it resumes."
+# What errors of Elasticsearch, OpenSearch and Python's ssl contain -> what to do.
+_FIXES = {
+    "CERTIFICATE_VERIFY_FAILED": f"If its certificate is signed by an authority of your own, set {CA_FILE} to the "
+    "authority's certificate.",
+    "read-only-allow-delete": "Free disk space on its nodes, which lifts the block, or set "
+    f"index.blocks.read_only_allow_delete to null; then {_RESUMES}",
+    "maxClauseCount": "Raise indices.query.bool.max_clause_count on its nodes, or prune the topics.",
+    "primary shard is not active": f"Start the nodes that have stopped, and {_RESUMES}",
+    "all shards failed": f"Start the nodes that have stopped, and {_RESUMES}",
+}
 # Sums of 32-bit floats, and of weights with 9 significant bits.
 _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 
@@ -32,40 +45,62 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
     """Write the documents of an export to a server, and check its scores of sample queries.
 
     A collection states what it was filled with, and what it is being filled with: the same export completes one that
-    an interrupted run left. With export.since a complete one is changed.
+    an interrupted run left. With export.since a complete one is changed. Several runs may fill one collection at a time
+    with a shard of the documents each; the one after which it holds all of them completes it.
 
     Args:
         urls: of one server; of a cluster, those of several of its nodes.
 
     Raises:
         Unreachable: no server answers.
-        MilcoError: the client is not installed, the server is too old, the collection holds other vectors, or the
-            scores are not those of exact search.
+        MilcoError: the client is not installed, the server is too old or lacks what is asked for, the collection holds
+            other vectors, or the scores are not those of exact search.
     """
+    for name, value in (("shards", export.shards), ("replicas", export.replicas)):
+        if value is not None and not target.has_shards:
+            raise MilcoError(
+                f"`{name}` is for Elasticsearch and OpenSearch: milco export does not set the {name} of {target.title}"
+            )
     place = server_name(target, urls)
     server = connect(target, urls, export.collection, len(export.documents.terms))
-    with contextlib.closing(server.client), server_errors(place, "Run the same command again: it resumes."):
+    server.shards, server.replicas = export.shards, export.replicas
+    with contextlib.closing(server.client), server_errors(place, _RESUMES.capitalize()):
         stated, wanted = server.stated(), export.documents.fingerprint
         under_way = f"{'' if export.since is None else export.since.fingerprint}>{wanted}"
         _validate_stated(export, place, stated, under_way)
-        changed = target.documents(export)
-        batch = list(islice(changed, _BATCH))
-        if export.since is None and not batch:
+        batches = _batches(target.documents(export))
+        first = next(batches, [])
+        if export.since is None and not first:
             raise MilcoError(f"{export.documents.path} holds no document with a term: nothing to export")
         if stated is None:
-            server.create(under_way)
-        elif stated != wanted:
+            try:
+                server.create(under_way)
+            except Exception:
+                # A run with another shard may have created it meanwhile.
+                stated = server.stated()
+                if stated is None:
+                    raise
+                _validate_stated(export, place, stated, under_way)
+        if stated is not None and stated != wanted:
             server.state(under_way)
+        if stated is None and target.posting_bytes:
+            _log_size(export, target, place, first)
         # A document that has to be replaced is present in both versions.
-        only_missing = stated == wanted or export.since is None
-        while batch:
-            present = server.present([vector.id for vector in batch]) if stated is not None and only_missing else set()
-            if missing := [vector for vector in batch if vector.id not in present]:
-                server.write(missing)
-            batch = list(islice(changed, _BATCH))
-        for start in range(0, len(export.deleted), _BATCH):
-            server.delete(export.deleted[start : start + _BATCH])
-        count, expected = server.finish(), export.documents.manifest["documents"] - export.empty
+        only_missing = stated is not None and (stated == wanted or export.since is None)
+        _write(server, chain([first], batches), only_missing)
+        for start in range(0, len(export.deleted), BATCH):
+            server.delete(export.deleted[start : start + BATCH])
+        count = server.finish()
+        if export.is_shard:
+            export.measure_all()
+        expected = export.documents.manifest["documents"] - export.empty
+        if export.is_shard and count < expected:
+            export.progress.close(f"Filled {export.collection} of {place} with shard {export.shard_id}")
+            log(
+                f"{export.collection} holds {count:,} of {counted(expected, 'document')}: the last of the "
+                f"{export.shard_num} shards completes it"
+            )
+            return
         if count != expected:
             raise MilcoError(
                 f"{export.collection} of {place} holds {count:,} documents, not {expected:,}: another program has "
@@ -88,6 +123,57 @@ def single_url(title: str, urls: Sequence[str]) -> str:
     if len(urls) > 1:
         raise MilcoError(f"`url`: {len(urls)} are given, and the client of {title} takes one")
     return urls[0]
+
+
+def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:
+    """Yield up to BATCH documents, of about _BATCH_BYTES as JSON, at a time."""
+    batch: list[Vector] = []
+    size = 0
+    for vector in documents:
+        batch.append(vector)
+        # A number, quotes, colon and comma for each term.
+        size += sum(map(len, vector.terms)) + 8 * len(vector.terms)
+        if size > _BATCH_BYTES or len(batch) == BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _log_size(export: Export, target: Target, place: str, sample: list[Vector]) -> None:
+    """Log what to expect of a collection whose documents are like those of a sample."""
+    documents = len(export.exported)
+    postings = sum(len(vector.terms) for vector in sample) / len(sample) * documents
+    size, seconds = postings * target.posting_bytes / 1e6, postings / target.postings_per_second
+    log(
+        f"Filling {export.collection} of {place}: {counted(documents, 'document')} of about {postings / documents:.0f} "
+        f"terms need {size:,.0f} MB there, and as much for each replica; a node with two free cores takes "
+        f"{duration(seconds)}"
+    )
+
+
+def _write(server: Server, batches: Iterable[list[Vector]], only_missing: bool) -> None:
+    """Write documents, several batches at a time; only_missing: those that the server lacks."""
+
+    def send(batch: list[Vector]) -> None:
+        present = server.present([vector.id for vector in batch]) if only_missing else set()
+        if missing := [vector for vector in batch if vector.id not in present]:
+            server.write(missing)
+
+    if server.writers == 1:
+        for batch in batches:
+            send(batch)
+        return
+    running: set[Future[None]] = set()
+    with ThreadPoolExecutor(server.writers) as pool:
+        for batch in batches:
+            if len(running) == server.writers:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for sent in done:
+                    sent.result()
+            running.add(pool.submit(send, batch))
+        for sent in running:
+            sent.result()
 
 
 def client(module: str, extra: str) -> Any:
@@ -179,9 +265,30 @@ def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> 
     except Exception as error:
         if isinstance(error, MilcoError | AssertionError) or getattr(error, "filename", None):
             raise
-        reasons = getattr(error, "errors", None)
-        reason = str(reasons[0] if reasons else error).strip().split("\n")[0] or type(error).__name__
-        raise kind(f"{what}: {reason[:300]}", hint) from error
+        reason = _reason(error)
+        if getattr(error, "status_code", None) == 401:
+            hint = f"Check user and password in the URL, or the key in {API_KEY}."
+        fixes = (fix for sign, fix in _FIXES.items() if sign in reason)
+        raise kind(f"{what}: {reason}", next(fixes, hint)) from error
+
+
+def _reason(error: Any) -> str:
+    """Return what a client's error reports, as one line."""
+    first = next(iter(getattr(error, "errors", None) or ()), error)
+    # The server's answer, an exception that opensearch-py wraps, or the text of an answer that is not JSON.
+    about = getattr(first, "info", None) or getattr(first, "error", None)
+    document = ""
+    if isinstance(first, dict):
+        # The first of the documents that a bulk request could not write.
+        about = next(iter(first.values()))
+        document = f"document {shown(about['_id'])}: "
+    if isinstance(about, Mapping) and "error" in about:
+        about = about["error"]
+    if isinstance(about, Mapping):
+        about = next(iter(about.get("root_cause") or ()), about)
+        about = ": ".join(str(cause["reason"]) for cause in (about, about.get("caused_by")) if cause)
+    lines = str(about or first).strip().splitlines() or [type(first).__name__]
+    return f"{document}{lines[0][:300]}"
 
 
 def server_name(target: Target, urls: Sequence[str]) -> str:

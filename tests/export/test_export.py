@@ -176,7 +176,8 @@ def test_vectors_can_be_added_to_the_documents_of_an_index(
     """The command of README.md makes updates of the bulk requests, and deletes nothing."""
     assert export(target, changed, tmp_path / "out", "--since", str(store)) == 0
     readme = (tmp_path / "out" / "README.md").read_text("utf-8")
-    command = readme[readme.index("      sed ") : readme.index(" FILE\n")] + " documents-*.ndjson"
+    command = readme[readme.index("      gzip -dc FILE") :].replace("FILE", "documents-*.ndjson.gz")
+    command = command[: command.index("\n\n")]
     done = subprocess.run(command, shell=True, cwd=tmp_path / "out", capture_output=True, check=True, encoding="utf-8")
     actions = iter([json.loads(line) for line in done.stdout.split("\n")[:-1]])
     written = {one["update"]["_id"]: next(actions)["script"]["params"]["v"] for one in actions}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exported_files import READERS, lines_of
+from exported_files import READERS, content_of, lines_of
 from feature_field import search_features
 from golden_set import GOLDEN
 
@@ -94,7 +94,7 @@ def test_qdrants_engine(exported: Callable[[str], Path], best: Best, tmp_path: P
                 {name: edge.SparseVector(**vector) for name, vector in point["vector"].items()},
                 point["payload"],
             )
-            for point in json.loads(path.read_bytes())["points"]
+            for point in json.loads(content_of(path))["points"]
         ]
         shard.update(edge.UpdateOperation.upsert_points(points))
     found = {}
@@ -134,7 +134,7 @@ def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path
         index.add_index(one["fieldName"], index_type=one["indexType"], metric_type=one["metricType"])
     client.create_collection(about["collectionName"], schema=schema, index_params=index)
     for path in directory.glob("documents-*"):
-        client.upsert(about["collectionName"], json.loads(path.read_bytes())["data"])
+        client.upsert(about["collectionName"], json.loads(content_of(path))["data"])
     search = json.loads((directory / "queries.json").read_bytes())
     found = client.search(
         search["collectionName"],

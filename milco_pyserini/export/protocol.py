@@ -183,28 +183,33 @@ class Export:
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
-        self.written = self.empty = self.largest = self.postings = 0
-        self.id_with_space = None
+        self.written = 0
+        self._restart()
         older = OlderVectors(self.since)
         for ids, batch, content in vector_bytes(self.exported):
             self.progress.add(len(ids))
-            self.largest = max(self.largest, int(batch.weights.max(initial=0)))
-            self.postings += len(batch.columns)
-            self.id_with_space = self.id_with_space or next(filter(WHITE_SPACE.search, ids), None)
+            self._measure(ids, batch)
             for docid, vector, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
-                if vector is None:
-                    self.empty += 1
-                elif not older.is_same(docid, vector):
+                if vector is not None and not older.is_same(docid, vector):
                     self.written += 1
                     yield self.documents.vector(docid, columns, weights)
         self.deleted = older.remaining()
 
     def measure_all(self) -> None:
-        """Set empty and largest to those of the documents of all shards."""
-        self.empty = self.largest = 0
-        for _, batch in self.documents.batches():
-            self.empty += int((batch.lengths() == 0).sum())
-            self.largest = max(self.largest, int(batch.weights.max(initial=0)))
+        """Set what changed() sets, except written and deleted, to that of the documents of all shards."""
+        self._restart()
+        for ids, batch in self.documents.batches():
+            self._measure(ids, batch)
+
+    def _restart(self) -> None:
+        self.empty = self.largest = self.postings = 0
+        self.id_with_space = None
+
+    def _measure(self, ids: Sequence[str], batch: SparseBatch) -> None:
+        self.empty += int((batch.lengths() == 0).sum())
+        self.largest = max(self.largest, int(batch.weights.max(initial=0)))
+        self.postings += len(batch.columns)
+        self.id_with_space = self.id_with_space or next(filter(WHITE_SPACE.search, ids), None)
 
 
 class Server(Protocol):

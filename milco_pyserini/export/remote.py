@@ -41,7 +41,7 @@ def export_index(
         overwrite: replace an index of another collection.
 
     Returns:
-        The manifest of the index.
+        The manifest of the index; an empty one, which is not written, while shards of the documents are missing.
 
     Raises:
         MilcoError: output holds something else, or as fill().
@@ -53,7 +53,8 @@ def export_index(
         existing = read_checked(output / MANIFEST)
     overwrite = overwrite or existing | place == existing
     validate_output_directory(output, overwrite, _is_replaceable)
-    fill(export, target, urls)
+    if not fill(export, target, urls):
+        return {}
     documents = export.documents
     manifest = {
         "format_version": FORMAT_VERSION,

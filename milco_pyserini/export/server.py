@@ -41,8 +41,10 @@ _FIXES = {
 _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 
 
-def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
+def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
     """Write the documents of an export to a server, and check its scores of sample queries.
+
+    Returns whether the collection is complete: it is not while other shards of the documents are missing.
 
     A collection states what it was filled with, and what it is being filled with: the same export completes one that
     an interrupted run left. With export.since a complete one is changed. Several runs may fill one collection at a time
@@ -100,7 +102,7 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
                 f"{export.collection} holds {count:,} of {counted(expected, 'document')}: the last of the "
                 f"{export.shard_num} shards completes it"
             )
-            return
+            return False
         if count != expected:
             raise MilcoError(
                 f"{export.collection} of {place} holds {count:,} documents, not {expected:,}: another program has "
@@ -110,6 +112,7 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> None:
         report(export, target)
         export.progress.close(f"Filled {export.collection} of {place}")
         _check(export, target, server, place, expected)
+    return True
 
 
 def connect(target: Target, urls: Sequence[str], collection: str, columns: int, hint: str = "") -> Server:

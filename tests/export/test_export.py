@@ -86,6 +86,8 @@ def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, chan
         (["--since", "same"], "nothing that differs from same"),
         (["--collection", "Mine!"], "--collection 'Mine!'"),
         (["--prune", "top-k:x"], "top-k takes a number"),
+        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2: must be from 0 to 1"),
+        (["--shard-num", "9"], "--shard-num 9: same has 1 part"),
         (["--output", "taken"], "taken was not written by this command"),
     ],
 )
@@ -143,6 +145,19 @@ def test_an_export_that_is_complete_is_not_written_again(
     (output / "README.md").unlink()
     assert export("qdrant", store, output, *options) == 2
     assert "is damaged (README.md: it is missing)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shards_hold_the_documents_of_the_store(target: str, store: Path, tmp_path: Path) -> None:
+    """Each in a directory of its own; each document is in one of them."""
+    documents: dict[str, dict[str, int]] = {}
+    for number in range(2):
+        assert export(target, store, tmp_path / "out", "--shard-id", str(number), "--shard-num", "2") == 0
+        shard, _ = READERS[target](tmp_path / "out" / f"shard-0000{number}-of-00002")
+        assert shard and not documents.keys() & shard.keys()
+        documents |= shard
+    assert documents == vectors(store)
+    assert main(["verify", str(tmp_path / "out")]) == 0
 
 
 def test_pruned_documents_are_exported(store: Path, tmp_path: Path) -> None:

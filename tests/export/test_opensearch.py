@@ -1,5 +1,6 @@
 """What filling a real OpenSearch promises: settings while it is loaded, and one line for each fault."""
 
+import importlib
 import ssl
 import subprocess
 import threading
@@ -26,7 +27,7 @@ pytest.importorskip("opensearchpy", reason="needs opensearchpy (pip install '.[o
 @pytest.fixture
 def index(request: pytest.FixtureRequest) -> str:
     """A name of an index that is the test's own."""
-    return f"o{abs(hash(request.node.name))}"
+    return request.node.name[:50]
 
 
 @pytest.fixture
@@ -287,3 +288,15 @@ def test_a_killed_node_loses_nothing(
         opensearch.wait()
     opensearch.request("GET", f"/_cluster/health/{index}?wait_for_status=yellow")
     assert fill(opensearch.urls[0], store, index) == 0
+
+
+def test_the_benchmark_of_loading_prints_both_rates(
+    opensearch: Cluster, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """And their ratio; it leaves no index behind."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    module = importlib.import_module("opensearch_load")
+    assert module.main(["--url", opensearch.urls[0], "--vectors", str(store), "--repeats", "1"]) == 0
+    rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["bulk helper", "milco export", "ratio"]
+    assert module.INDEX not in opensearch.request("GET", "/_aliases")

@@ -65,6 +65,20 @@ os._exit(9)
 """
 
 
+def test_shards_of_the_documents_fill_one_collection(
+    server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """In any order, each by a command of its own: the one after which all documents are there completes it."""
+    for number in (1, 0):
+        assert fill(server, store, "shared", "--shard-id", str(number), "--shard-num", "2") == 0
+        err = capsys.readouterr().err
+        assert ("Checked: the 10 best scores" in err) == (number == 0)
+        assert ("of 156 documents: the last of the 2 shards completes it" in err) == (number == 1)
+    assert fill(server, store, "shared") == 0
+    assert fill(server, changed, "shared", "--since", str(store), "--shard-id", "1", "--shard-num", "2") == 2
+    assert "omit --shard-num" in capsys.readouterr().err
+
+
 def test_an_interrupted_run_is_completed_by_no_other(
     server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -227,6 +241,18 @@ def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> Non
     """Vespa, CIFF and Parquet are loaded from files."""
     assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
     assert "--url" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--shards", "--replicas"])
+def test_shards_and_replicas_are_those_of_servers_that_have_them(
+    option: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Not of files, nor of other servers."""
+    assert fill(("qdrant", str(tmp_path / "local")), store, "any", option, "2") == 2
+    assert f"{option} is for Elasticsearch and OpenSearch" in capsys.readouterr().err
+    command = ["export", "--to", "opensearch", "--vectors", str(store), "--output", str(tmp_path / "out")]
+    assert main([*command, option, "2"]) == 2
+    assert f"{option} is for --url" in capsys.readouterr().err
 
 
 def test_a_missing_client_names_the_package(

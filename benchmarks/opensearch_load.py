@@ -92,7 +92,7 @@ def load_by_export(server: Any, export: Export, url: str) -> float:
     """Return the seconds of milco export, without the comparison of scores."""
     export.progress = timed = Timed("documents", len(export.documents))
     started = time.perf_counter()
-    fill(export, OpenSearchTarget(), url)
+    fill(export, OpenSearchTarget(), [url])
     return timed.ended - started
 
 

@@ -254,7 +254,7 @@ def test_several_machines_fill_one_index(opensearch: Cluster, store: Path, index
 
     def run(number: int) -> None:
         try:
-            server.fill(Export(Vectors.open(store), index, shard_id=number, shard_num=2), target, opensearch.urls[0])
+            server.fill(Export(Vectors.open(store), index, shard_id=number, shard_num=2), target, [opensearch.urls[0]])
         except MilcoError as error:
             errors.append(error)
 

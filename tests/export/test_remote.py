@@ -178,7 +178,7 @@ def test_an_alias_is_searched_and_never_filled(opensearch: Cluster, store: Path,
     with open_index("index").searcher() as searcher:
         assert pairs(searcher.search(QUERIES[:1], 3)[0]) == expected(store, QUERIES[0], 3)
     assert fill(server, store, name, "--output", "index") == 2
-    assert "milco export did not make it" in capsys.readouterr().err
+    assert f"{name} is an alias of {copy}" in capsys.readouterr().err
     opensearch.request("DELETE", f"/{copy}")
     with pytest.raises(MilcoError, match=f"{name} of .* does not exist"):
         open_index("index").searcher()

@@ -12,6 +12,7 @@ from search_servers import NEEDS, fill
 from search_service import search_service
 from synthetic_stores import write_store
 
+from milco_pyserini.cli.main import main
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vectors
 from milco_pyserini.export.server import without_password

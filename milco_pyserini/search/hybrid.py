@@ -111,6 +111,9 @@ class HybridSearcher:
         with ExitStack() as stack:
             for searcher in self.searchers:
                 stack.enter_context(searcher.cached_documents())
+                if searcher.fields is not None:
+                    # It stores its documents: of those behind it, few are looked up.
+                    break
             yield
 
     def search(

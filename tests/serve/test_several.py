@@ -106,7 +106,7 @@ def test_the_page_shows_ranks_and_explanations_by_index(client: TestClient, serv
     assert page.open == []
     folds = page.values("data-from")
     assert len(folds) == 2 * 10 and len({fold.partition("&index=")[2] for fold in folds}) == 2
-    assert "docs.exact 1 (" in page.text and "pivot 1 (" in page.text
+    assert "docs.exact 1\N{NO-BREAK SPACE}(" in page.text and "pivot 1\N{NO-BREAK SPACE}(" in page.text
     assert "Why this matches in pivot" in page.text and "is not explained" not in page.text
     assert "why above the next" not in page.text
     links = [*folds[:2], *(link for link in page.values("href") if link.startswith("/"))]
@@ -140,7 +140,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.integration
 def test_an_index_of_words_has_ranks_and_no_explanations(words: Path) -> None:
-    """The page says so, and offers neither filters nor a balance, which it does not have; alone, it is not served."""
+    """The page states it, and offers neither filters nor a balance, which it does not have; alone, it is not served."""
     opened = OpenedIndex.open([words, index().path], fuse="rrf", device="cpu", dtype="float32")
     with (
         closing(SearchService(opened)) as service,
@@ -163,7 +163,7 @@ def test_an_index_of_words_has_ranks_and_no_explanations(words: Path) -> None:
         OpenedIndex.open(words)
 
 
-def test_agents_are_told_what_each_index_gave(service: SearchService, hybrid: HybridSearcher) -> None:
+def test_agents_see_what_each_index_gave(service: SearchService, hybrid: HybridSearcher) -> None:
     """And ask for an explanation in one of them, of a balanced search, too."""
     pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2 (pip install mcp)")
     from mcp import Client

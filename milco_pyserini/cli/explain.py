@@ -10,7 +10,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
-from milco_pyserini.options import changed_options, option
+from milco_pyserini.options import Balance, changed_options, option
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,8 @@ def _validate(options: ExplainOptions) -> None:
                 raise MilcoError(f"--text explains texts without an index: omit --{name} or --text")
     elif options.lowercase:
         raise MilcoError("--lowercase is for --text: an index has its own setting")
+    if options.balance is not None:
+        Balance.parse(options.balance)
     validate_unique("document", map(shown, options.doc))
     documents = options.text or options.doc
     if options.compare and (len(documents) not in (0, 2) or (options.text and len(documents) != 2)):

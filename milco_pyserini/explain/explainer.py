@@ -240,12 +240,12 @@ class Explainer:
             unit=engine.unit,
             contributions=contributions,
             total=total,
-            balance=balance,
             alpha=self.encoder.alpha,
             score=score,
             rank=rank,
             difference=difference,
             notes=tuple(notes),
+            balance=balance,
             vocabulary=vocabulary,
         )
         return explanation if document.trace is None else self._with_losses(explanation, vector, document.trace)

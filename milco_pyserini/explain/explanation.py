@@ -39,7 +39,6 @@ class Explanation:
         unit: A score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
         contributions: In the order in which the engine adds them, so that their plain sum is `total`.
         total: The sum of the contributions.
-        balance: What a balanced search adds to it; None of a plain score.
         alpha: Weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
         score: The engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
             for.
@@ -49,6 +48,7 @@ class Explanation:
         dropped: {reason: number of the document's terms that were removed}; None like lost.
         unpruned: The score with the encoder's own weights, in the engine's numbers; None like lost.
         notes: What a reader should know, one sentence each.
+        balance: What a balanced search adds to the total; None of a plain score.
         vocabulary: The encoder's.
     """
 
@@ -59,7 +59,6 @@ class Explanation:
     unit: float
     contributions: tuple[Contribution, ...]
     total: float
-    balance: BalanceTerm | None = None
     alpha: float | None = None
     score: float | None = None
     rank: int | None = None
@@ -68,6 +67,7 @@ class Explanation:
     dropped: Mapping[str, int] | None = None
     unpruned: float | None = None
     notes: tuple[str, ...] = ()
+    balance: BalanceTerm | None = None
     vocabulary: Vocabulary | None = field(default=None, compare=False)
 
     @property

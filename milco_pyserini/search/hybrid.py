@@ -75,8 +75,9 @@ class HybridSearcher:
         """Open the indexes as they are now, as Searcher.reopened()."""
         with ExitStack() as opened:
             searchers = [opened.enter_context(searcher.reopened()) for searcher in self.searchers]
+            hybrid = HybridSearcher(searchers, self.method, self.weights)
             opened.pop_all()
-        return HybridSearcher(searchers, self.method, self.weights)
+        return hybrid
 
     @property
     def name(self) -> str:

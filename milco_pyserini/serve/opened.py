@@ -146,11 +146,7 @@ class OpenedIndex:
         return [part.index.path for part in self.searcher.searchers]
 
     def explained(self, index: str = "") -> Searcher:
-        """Return the index whose scores are explained. index: its path; "" for the primary one.
-
-        Raises:
-            MilcoError: there is no such index, or its scores are not of terms.
-        """
+        """Return the index whose scores are explained: that of the path, or the primary one. Raises MilcoError."""
         if not index:
             return self.primary
         parts = {part.name: part for part in self.searcher.searchers}

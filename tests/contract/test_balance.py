@@ -64,6 +64,22 @@ def test_a_balanced_ranking_is_that_of_scores_without_the_mean_of_their_language
         assert [len(hits) for hits in searcher.search([{}, {"never": 1.0}], 5, balance=balance)] == [0, 0]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("balance", [Balance("lang"), Balance("year", 0.5), Balance("open", 2.0)])
+def test_a_balanced_score_is_the_plain_score_and_its_balance_term(built: Built, kind: str, balance: Balance) -> None:
+    """Exactly, for every hit; the term names the value of the field."""
+    fields = {document.id: document.fields for document in stored_documents()}
+    with open_index(built.path(kind)).searcher() as searcher:
+        for query in QUERIES:
+            plain, hits = (searcher.search([query], DOCUMENTS, balance=given)[0] for given in (None, balance))
+            scores = dict(zip(plain.docids, plain.scores.tolist(), strict=True))
+            terms = searcher.balance_terms(query, hits.docids, balance)
+            assert hits.scores.tolist() == [scores[docid] + terms[docid].score for docid in hits.docids]
+            for docid, term in terms.items():
+                assert term.value in (filter_text(fields[docid].get(balance.field, "")), "")
+        assert searcher.balance_terms(QUERIES[0], ["nowhere"], balance) == {}
+
+
 def test_updated_languages_are_balanced_without_deleted_documents(built: Built, tmp_path: Path) -> None:
     """The mean scores are those of the documents that the index holds."""
     path, balance = shutil.copytree(built.path("lucene-stored"), tmp_path / "index"), Balance("lang")

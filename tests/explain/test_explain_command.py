@@ -205,6 +205,7 @@ def test_texts_and_vectors_may_have_moved(capsys: Capture, tmp_path: Path) -> No
         (("--query", "x", "--json", "--top-k", "5"), "--top-k is for the terminal"),
         (("--query", "x", "--overwrite"), "--overwrite is for --html"),
         (("--query", "x", "--top-k", "-1"), "--top-k -1"),
+        (("--query", "x", "--balance", "lang=x"), "--balance lang=x: expected FIELD or FIELD=STRENGTH"),
         (("--query", "x"), "there is none in indexes/"),
     ],
 )

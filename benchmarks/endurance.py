@@ -108,7 +108,7 @@ def serve_and_ask(directory: Path, interval: float, ready: Any, ended: Any, resu
             started = time.monotonic()
             while not ended.is_set() and time.monotonic() - started < interval:
                 row = asyncio.run(load(server, texts, 10, 2, REQUESTS, answers))
-                refused += row[5]
+                refused += row[-3]
                 memory.append(row[-1])
             if not ended.is_set():
                 server.kill()

@@ -4,10 +4,12 @@ python benchmarks/serve_load.py --clients 1 8 64 --requests 2000
 
 The embedded sample is encoded, indexed with its documents, and served by a process of its own; clients in this process
 send its queries over connections that stay open, one request after the other. Memory is what the server has resident
-after a tenth of a row's requests and after all of them.
+after a tenth of a row's requests and after all of them; its processor time for each request depends less on what else
+the machine does. The row "library" has the same queries in a loop of Searcher.search(), before the server starts.
 """
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import numpy as np
@@ -29,8 +31,12 @@ from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
 
+if TYPE_CHECKING:
+    from milco_pyserini.search.searcher import Searcher
+
 CORPUS = "sample"
-HEADERS = ("clients", "requests", "queries/s", "p50 ms", "p99 ms", "refused", "MB after a tenth", "MB at the end")
+LATENCY = ("clients", "requests", "queries/s", "p50 ms", "p99 ms", "CPU ms each")
+HEADERS = (*LATENCY, "refused", "MB after a tenth", "MB at the end")
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,9 @@ def command(options: ServeLoadOptions) -> None:
     queries = [query.text for query in open_topics(CORPUS)]
     with tempfile.TemporaryDirectory() as directory:
         path = options.index or sample_index(options, Path(directory))
-        expected = Searcher.open(path, device=options.device).search_batch(queries, options.k)
+        with Searcher.open(path, device=options.device) as searcher:
+            expected = searcher.search_batch(queries, options.k)
+            loop = measure_loop(searcher, queries, options)
         with Server(path, options) as server:
             answers = Answers(queries, expected)
 
@@ -62,7 +70,7 @@ def command(options: ServeLoadOptions) -> None:
                 return asyncio.run(load(server, queries, options.k, clients, requests, answers))
 
             run(8, len(queries))
-            rows = [run(clients, options.requests) for clients in options.clients]
+            rows = [loop, *(run(clients, options.requests) for clients in options.clients)]
     sys.stdout.write(tabulate(rows, HEADERS, floatfmt=".1f", intfmt=",") + f"\n{answers.report()}\n")
 
 
@@ -129,6 +137,11 @@ class Server:
         """Return resident MB."""
         return resident_memory(str(self._process.pid))
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all its threads until now."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
 
 def resident_memory(process: str = "self") -> float:
     """Return the MB that a process has resident."""
@@ -146,9 +159,26 @@ def sample_index(options: ServeLoadOptions, directory: Path) -> Path:
     return Index.build(directory / "vectors", directory / "index", options.engine, store_documents=True).path
 
 
+def measure_loop(searcher: "Searcher", queries: Sequence[str], options: ServeLoadOptions) -> tuple:
+    """Search one query after the other, as a program does; return a row of LATENCY."""
+    seconds, begun = [], time.process_time()
+    for number in range(options.requests):
+        started = time.perf_counter()
+        searcher.search(queries[number % len(queries)], k=options.k)
+        seconds.append(time.perf_counter() - started)
+    cpu = 1000 * (time.process_time() - begun) / options.requests
+    return "library", options.requests, options.requests / sum(seconds), *percentiles(seconds), cpu
+
+
+def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return p50 and p99 in milliseconds."""
+    p50, p99 = np.percentile(seconds, (50, 99)) * 1000
+    return p50, p99
+
+
 async def load(
     server: Server, queries: Sequence[str], k: int, clients: int, requests: int, answers: Answers
-) -> tuple[int, int, float, float, float, int, float, float]:
+) -> tuple[int, int, float, float, float, float, int, float, float]:
     """Send requests from several clients; return a row of HEADERS."""
     seconds: list[float] = []
     refused = 0
@@ -176,11 +206,11 @@ async def load(
                 refused += 1
         writer.close()
 
-    begun = time.perf_counter()
+    begun, cpu_begun = time.perf_counter(), server.cpu_seconds()
     await asyncio.gather(*(client() for _ in range(clients)))
     rate = requests / (time.perf_counter() - begun)
-    p50, p99 = np.percentile(seconds, (50, 99)) * 1000
-    return clients, requests, rate, p50, p99, refused, memory, server.memory()
+    cpu = 1000 * (server.cpu_seconds() - cpu_begun) / requests
+    return clients, requests, rate, *percentiles(seconds), cpu, refused, memory, server.memory()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

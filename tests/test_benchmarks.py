@@ -106,6 +106,17 @@ def test_pooled_search_finds_the_translations_in_other_languages(load: Load, pai
     assert values["yy"]["OwnLanguage@10"].tolist() == [0] * 6
 
 
+def test_balance_measures_collections_of_uneven_languages(load: Load, pairs: Path, capsys: Capture) -> None:
+    """A row per largest language and strength; a sentence finds its translations, never itself."""
+    options = ["--languages", "xx", "yy", "--dominant", "xx", "yy", "--strengths", "0", "1", "--draws", "2"]
+    assert load("balance").main(["--data", str(pairs), *ENCODER, *options]) == 0
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    cells = [row.split() for row in rows]
+    collections = (["xx", "6,", "yy", "1"], ["yy", "6,", "xx", "1"])
+    assert [row[:5] for row in cells] == [[*name, number] for name in collections for number in ("0.000", "1.000")]
+    assert all(0 < float(value) <= 1 for row in cells for value in row[5:8])
+
+
 def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
     """Ranks 1, 1.5 (a tie) and none."""
     english = SparseBatch(np.array([0, 1, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32), 9)
@@ -359,13 +370,14 @@ def test_the_curve_has_a_row_per_step_and_engine(
 def test_serve_load_prints_a_row_per_number_of_clients(
     load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """With the memory of the server, and all answers equal to those of milco search."""
+    """After one of the library, with the memory of the server, and all answers equal to those of milco search."""
     module = load("serve_load")
     monkeypatch.setattr(module, "CORPUS", "sample-ja")
     options = ["--engine", "exact", "--device", "cpu", "--clients", "1", "3", "--requests", "20"]
     assert module.main(["--encoder", CHECKPOINT, *options]) == 0
-    head, _, *rows, answers = capsys.readouterr().out.splitlines()
+    head, _, library, *rows, answers = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["clients", "requests", "queries/s"]
+    assert len(library.split()) == 6 and library.split()[:2] == ["library", "20"]
     assert [row.split()[:2] for row in rows] == [["1", "20"], ["3", "20"]]
     assert all(float(cell.replace(",", "")) > 10 for row in rows for cell in row.split()[-2:])
     assert answers.startswith("50 of 50 queries have the scores (within 1e-05) of milco search in all of 90")

@@ -126,7 +126,7 @@ def rate_lines(rounds: Sequence[dict[str, float]], model: "MilcoModel", rows: Ro
 
 def query_line(runner: "BatchRunner", queries: Rows, device: "torch.device") -> str:
     """Return the median time of one query."""
-    taken = [seconds(partial(runner.run_one, [row], VIEWS), device) for row in queries]
+    taken = [seconds(partial(list, runner.run([row], VIEWS, 1)), device) for row in queries]
     return f"one query of {len(queries[0])} tokens: {statistics.median(taken) * 1e3:.1f} ms"
 
 

@@ -140,7 +140,7 @@ def packed(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "torch.dtype") ->
 
     def encode(texts: Texts) -> object:
         rows = sorted(token_ids(tokenizer, texts), key=len)
-        return runner.run_one(rows, VIEWS) if len(rows) == 1 else list(runner.run(rows, VIEWS, BATCH_SIZE))
+        return list(runner.run(rows, VIEWS, BATCH_SIZE))
 
     return encode
 

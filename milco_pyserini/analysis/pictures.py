@@ -170,15 +170,15 @@ def draw_languages(path: Path, hits: Mapping[str, Mapping[str, Mapping[str, int]
     Args:
         hits: run -> language of the query ("" if not known) -> language of the document -> number of hits.
     """
-    columns = sorted({language for run in hits.values() for found in run.values() for language in found})
+    columns = sorted({language for run in hits.values() for by_language in run.values() for language in by_language})
     rows = sorted({language for run in hits.values() for language in run})
     size = 0.34 * len(columns) + 1.3, 0.34 * len(rows) + 1.5
     figure = Figure((size[0] * len(hits) + 0.4, size[1]), dpi=160, layout="constrained")
     panels = figure.subplots(1, len(hits), squeeze=False, sharey=True)[0]
-    for panel, (run, found) in zip(panels, hits.items(), strict=True):
+    for panel, (run, by_language) in zip(panels, hits.items(), strict=True):
         shares = np.zeros((len(rows), len(columns)))
         for row, language in enumerate(rows):
-            counts = found.get(language, {})
+            counts = by_language.get(language, {})
             shares[row] = [counts.get(column, 0) / max(1, sum(counts.values())) for column in columns]
         panel.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
         for (row, column), share in np.ndenumerate(shares):
@@ -219,8 +219,8 @@ def _draw_languages(panel: Any, values: Mapping[str, Any], colors: Mapping[str, 
     languages = values["languages"][:_MAX_LANGUAGES][::-1]
     left = np.zeros(len(languages))
     for view, color in colors.items():
-        means = np.asarray([each["terms"][view] for each in languages])
-        panel.barh([each["language"] for each in languages], means, left=left, color=color, label=view)
+        means = np.asarray([row["terms"][view] for row in languages])
+        panel.barh([row["language"] for row in languages], means, left=left, color=color, label=view)
         left += means
     panel.tick_params("y", labelsize="small" if len(languages) <= 20 else 5)
     panel.set_xlim(0, max(left.max(), 1) * 1.3)

@@ -143,8 +143,8 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
     corpus_code = corpus_language(str(store.manifest.get("corpus") or ""))
     progress = Progress("vectors", store.manifest.get("documents"))
     for names, batch in store.batches():
-        found = [corpus_code] * len(names) if corpus_code else languages_of_ids(names)
-        numbers = np.asarray([codes.setdefault(code, len(codes)) for code in found])
+        languages = [corpus_code] * len(names) if corpus_code else languages_of_ids(names)
+        numbers = np.asarray([codes.setdefault(code, len(codes)) for code in languages])
         ids.extend(map(hash, names))
         language.extend(numbers.tolist())
         rows = batch.row_numbers()
@@ -257,14 +257,14 @@ def _inactive(counts: VectorCounts, span: slice) -> dict[str, Any]:
     """Count columns that no document has, by kind of token, with the first of them."""
     tokens = counts.names[span]
     has_word_prefix = any(token.startswith("▁") for token in tokens)
-    found: dict[str, Any] = {kind: {"columns": 0, "never_active": 0, "examples": []} for kind in TOKEN_KINDS}
+    kinds: dict[str, Any] = {kind: {"columns": 0, "never_active": 0, "examples": []} for kind in TOKEN_KINDS}
     for token, documents in zip(tokens, counts.all_postings[span].tolist(), strict=True):
-        kind = found[token_kind(token, has_word_prefix)]
+        kind = kinds[token_kind(token, has_word_prefix)]
         kind["columns"] += 1
         kind["never_active"] += documents == 0
         if documents == 0 and len(kind["examples"]) < _EXAMPLES:
             kind["examples"].append(readable(token))
-    return {kind: value for kind, value in found.items() if value["columns"]}
+    return {kind: value for kind, value in kinds.items() if value["columns"]}
 
 
 def _length(counts: VectorCounts, lengths: TextLengths) -> dict[str, Any]:
@@ -312,13 +312,13 @@ def _by_language(counts: VectorCounts, lengths: TextLengths | None) -> list[dict
     """Return a value for each language in alphabetical order; None if languages are not known."""
     if None in counts.postings:
         return None
-    found = []
+    rows = []
     for number, (language, postings) in enumerate(counts.postings.items()):
         chosen = counts.language == number
         with_text = chosen & (lengths.tokens != UNKNOWN) if lengths is not None else np.zeros_like(chosen)
         tokens = lengths.tokens[with_text] if lengths is not None else np.zeros(0)
         frequent = {view: _longest(postings, counts.groups[view], _FREQUENT_PER_LANGUAGE) for view in counts.views}
-        found.append(
+        rows.append(
             {
                 "language": language,
                 "documents": int(chosen.sum()),
@@ -331,7 +331,7 @@ def _by_language(counts: VectorCounts, lengths: TextLengths | None) -> list[dict
                 },
             }
         )
-    return sorted(found, key=lambda each: str(each["language"]))
+    return sorted(rows, key=lambda row: str(row["language"]))
 
 
 def _all_terms(terms: dict[str, NDArray[np.int32]]) -> NDArray[np.int32]:

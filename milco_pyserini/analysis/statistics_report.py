@@ -20,21 +20,21 @@ def render_statistics(values: Mapping[str, Any]) -> str:
     length_heads = (unit, "mean tokens", *term_heads, "terms per token")
     length_digits = (0, 1, *[1] * len(groups), 2)
 
-    def length_cells(each: Mapping[str, Any]) -> tuple[float | None, ...]:
-        return each["documents"], each["tokens"], *(each["terms"][group] for group in groups), each["terms_per_token"]
+    def length_cells(row: Mapping[str, Any]) -> tuple[float | None, ...]:
+        return row["documents"], row["tokens"], *(row["terms"][group] for group in groups), row["terms_per_token"]
 
     rows: list[Any] = [
-        (group, *(each[name] for name in _SPREAD), each["without"])
-        for group, each in values["terms_per_document"].items()
+        (group, *(spread[name] for name in _SPREAD), spread["without"])
+        for group, spread in values["terms_per_document"].items()
     ]
     tables = [ReportTable((f"terms per {unit[:-1]}",), (*_SPREAD.values(), "empty"), rows, (*_SPREAD_DIGITS, 0))]
 
     rows = []
-    for group, each in values["posting_lists"].items():
-        inactive = _percent(each["never_active"] / each["columns"] if each["columns"] else None)
-        spread = [(each["length"] or {}).get(name) for name in _SPREAD]
-        counts = (each["columns"], each["active"], each["never_active"], inactive)
-        rows.append((group, *counts, *spread, _percent(each["in_longest_percent"])))
+    for group, lists in values["posting_lists"].items():
+        inactive = _percent(lists["never_active"] / lists["columns"] if lists["columns"] else None)
+        spread = [(lists["length"] or {}).get(name) for name in _SPREAD]
+        counts = (lists["columns"], lists["active"], lists["never_active"], inactive)
+        rows.append((group, *counts, *spread, _percent(lists["in_longest_percent"])))
     heads = ("columns", "active", "inactive", "inactive (%)", *_SPREAD.values(), "in the longest 1 % (%)")
     note = f"lengths of active columns' posting lists, in {unit}; share of all postings in the longest 1 %"
     tables.append(ReportTable(("posting lists",), heads, rows, (0, 0, 0, 1, *_SPREAD_DIGITS, 1), (note,)))
@@ -45,11 +45,11 @@ def render_statistics(values: Mapping[str, Any]) -> str:
 
     rows = [
         (
-            *(f"{view}: {kind}", "  ".join(each["examples"]) or "-"),
-            *(each["never_active"], each["columns"], _percent(each["never_active"] / each["columns"])),
+            *(f"{view}: {kind}", "  ".join(tokens["examples"]) or "-"),
+            *(tokens["never_active"], tokens["columns"], _percent(tokens["never_active"] / tokens["columns"])),
         )
         for view, kinds in (values["never_active"] or {}).items()
-        for kind, each in kinds.items()
+        for kind, tokens in kinds.items()
     ]
     if rows:
         heads = ("inactive", "columns", "inactive (%)")
@@ -57,9 +57,9 @@ def render_statistics(values: Mapping[str, Any]) -> str:
 
     if length := values["length"]:
         notes = [
-            f"length and {head}: Pearson's r {each['pearson']:.3f}, Spearman's {each['spearman']:.3f}"
-            for head, each in zip(term_heads, length["correlation"].values(), strict=True)
-            if each["pearson"] is not None
+            f"length and {head}: Pearson's r {correlation['pearson']:.3f}, Spearman's {correlation['spearman']:.3f}"
+            for head, correlation in zip(term_heads, length["correlation"].values(), strict=True)
+            if correlation["pearson"] is not None
         ]
         notes.append("tokens are the encoder's, with <s> and </s>, up to the maximum length")
         if length["truncated"]:
@@ -68,14 +68,14 @@ def render_statistics(values: Mapping[str, Any]) -> str:
             notes.append(f"not in the corpus: {counted(length['without_text'], unit[:-1])}")
         if length["same_texts"] is False:
             notes.append("the corpus is not exactly the one that was encoded: lengths may differ")
-        rows = [(f"{each['from']:,} to {each['to']:,}", *length_cells(each)) for each in length["bins"]]
+        rows = [(f"{row['from']:,} to {row['to']:,}", *length_cells(row)) for row in length["bins"]]
         tables.append(ReportTable(("length in tokens",), length_heads, rows, length_digits, notes))
 
     if languages := values["languages"]:
-        rows = [(each["language"], *length_cells(each), *each["active"].values()) for each in languages]
+        rows = [(row["language"], *length_cells(row), *row["active"].values()) for row in languages]
         heads = (*length_heads, *(f"active: {group}" for group in groups))
         tables.append(ReportTable(("language",), heads, rows, (*length_digits, *[0] * len(groups))))
-        rows = [(each["language"], *map("  ".join, each["frequent"].values())) for each in languages]
+        rows = [(row["language"], *map("  ".join, row["frequent"].values())) for row in languages]
         tables.append(ReportTable(("language", *(f"most frequent: {view}" for view in values["frequent"])), (), rows))
 
     corpus = f" of {values['corpus']}" if values["corpus"] else ""

@@ -86,11 +86,11 @@ class BenchmarkTopics(_Entry):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
         """Yield (file, line number, query), without the queries to drop."""
-        found = self.source.read(bad)
+        queries = self.source.read(bad)
         if not self.judged_only or self.qrels is None:
-            return found
+            return queries
         judged = self.qrels.read_qrels().keys()
-        return (record for record in found if record[2].id in judged)
+        return (record for record in queries if record[2].id in judged)
 
     def at(self, copy: Path) -> "BenchmarkTopics":
         """Return the same topics, read from a local copy."""

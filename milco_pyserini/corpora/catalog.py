@@ -109,22 +109,22 @@ def open_corpus(source: str | os.PathLike | Corpus | Iterable[Any], skip_bad_lin
     if not isinstance(source, str | os.PathLike):
         return Corpus(NAME, GivenDocuments(source), skip_bad_lines)
     name = os.fspath(source)
-    found = _resolve(name, "corpus", CORPORA)
-    if isinstance(found, Path):
-        return Corpus(name, local_documents(found), skip_bad_lines)
-    if isinstance(found, str):
-        return Corpus(name, DatasetDocuments(found), skip_bad_lines)
-    return Corpus(name, found.source, skip_bad_lines, found.count)
+    resolved = _resolve(name, "corpus", CORPORA)
+    if isinstance(resolved, Path):
+        return Corpus(name, local_documents(resolved), skip_bad_lines)
+    if isinstance(resolved, str):
+        return Corpus(name, DatasetDocuments(resolved), skip_bad_lines)
+    return Corpus(name, resolved.source, skip_bad_lines, resolved.count)
 
 
 def open_topics(name: str, skip_bad_lines: bool = False) -> Topics:
     """Open the queries of a name, or of a TSV, JSONL or TREC topic file, plain or gzip, as open_corpus() does."""
-    found = _resolve(name, "topics", TOPICS)
-    if isinstance(found, Path):
-        return Topics(name, local_queries(found), skip_bad_lines)
-    if isinstance(found, str):
-        return Topics(name, DatasetQueries(found), skip_bad_lines)
-    return Topics(name, found, skip_bad_lines, found.count)
+    resolved = _resolve(name, "topics", TOPICS)
+    if isinstance(resolved, Path):
+        return Topics(name, local_queries(resolved), skip_bad_lines)
+    if isinstance(resolved, str):
+        return Topics(name, DatasetQueries(resolved), skip_bad_lines)
+    return Topics(name, resolved, skip_bad_lines, resolved.count)
 
 
 def open_qrels(name: str) -> Qrels:
@@ -133,20 +133,20 @@ def open_qrels(name: str) -> Qrels:
     Raises:
         MilcoError: the name or path is unknown, a line is malformed, or the topics are judged by answers.
     """
-    found = _resolve(name, "qrels", TOPICS)
-    if isinstance(found, Path):
-        if found.is_dir():
-            raise MilcoError(f"{found} is a directory: qrels are one file")
-        return read_qrels(found)
-    if isinstance(found, str):
-        return DatasetQrels(found).read_qrels()
-    if found.qrels is None:
+    resolved = _resolve(name, "qrels", TOPICS)
+    if isinstance(resolved, Path):
+        if resolved.is_dir():
+            raise MilcoError(f"{resolved} is a directory: qrels are one file")
+        return read_qrels(resolved)
+    if isinstance(resolved, str):
+        return DatasetQrels(resolved).read_qrels()
+    if resolved.qrels is None:
         raise MilcoError(
             f"{name} is judged by the answers in retrieved passages, not by document ids",
             f"Write qrels for a run with 'python -m experiments.judge --topics {name} --run RUN --output QRELS' in the "
             "repository, then measure Success@100.",
         )
-    return found.qrels.read_qrels()
+    return resolved.qrels.read_qrels()
 
 
 def open_answers(name: str) -> dict[str, list[str]]:
@@ -155,14 +155,14 @@ def open_answers(name: str) -> dict[str, list[str]]:
     Raises:
         MilcoError: the name is unknown, or its topics are judged by document ids.
     """
-    found = _resolve(name, "topics", TOPICS)
-    if not isinstance(found, BenchmarkTopics) or found.answers is None:
+    resolved = _resolve(name, "topics", TOPICS)
+    if not isinstance(resolved, BenchmarkTopics) or resolved.answers is None:
         names = [key for key, topics in TOPICS.items() if topics.answers]
         raise MilcoError(
             f"{name} has no answers: its documents are judged by id",
             f"Pass it as `qrels`. Topics with answers are {names[0]} to {names[-1]}.",
         )
-    return dict(record for _, _, record in found.answers.read(refuse_bad_line))
+    return dict(record for _, _, record in resolved.answers.read(refuse_bad_line))
 
 
 def find_benchmark(name: str) -> Benchmark | None:
@@ -226,11 +226,11 @@ def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) ->
     name = str(manifest.get("corpus") or "")
     recorded = [path for path in manifest.get("corpus_paths", []) if directory or Path(path).is_absolute()]
     places = [((directory or Path()) / path).resolve() for path in recorded]
-    found = {place: str(place) for place in places if place.exists()}
+    existing = {place: str(place) for place in places if place.exists()}
     if name and Path(name).exists():
         # If a file has two names, messages use the one that the user wrote.
-        found[Path(name).resolve()] = name
-    return list(found.values()) or ([name] if name in sample.SAMPLE.corpora else [])
+        existing[Path(name).resolve()] = name
+    return list(existing.values()) or ([name] if name in sample.SAMPLE.corpora else [])
 
 
 def local_corpus_name(manifest: Mapping[str, Any], directory: Path | None = None) -> str | None:

@@ -47,10 +47,10 @@ class LocalRecords(Generic[RecordT]):
         self.field_rule = field_rule
         self._files: list[tuple[Path, Reader[RecordT]]] = []
         for path in files:
-            found = _format_of(path)
-            if found not in readers:
-                raise MilcoError(f"{path} is in the format {found}: expected {' or '.join(readers)}")
-            self._files.append((path, readers[found]))
+            file_format = _format_of(path)
+            if file_format not in readers:
+                raise MilcoError(f"{path} is in the format {file_format}: expected {' or '.join(readers)}")
+            self._files.append((path, readers[file_format]))
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT]]:
         """Yield (file, line number, record)."""
@@ -89,19 +89,19 @@ def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
     if not path.is_dir():
         raise MilcoError(f"{path} is not a regular file: it is read more than once. Save it to a file first.")
     visible = visible_files(path)
-    found = [file for file in visible if _ending(file) in _FORMATS]
+    readable = [file for file in visible if _ending(file) in _FORMATS]
     for file in visible:
         if file.suffix.lower() in _OTHER_COMPRESSION and _ending(file.with_suffix("")) in _FORMATS:
             raise MilcoError(
                 f"{file} is compressed, which only .gz files may be: decompress it, or remove it from {path}"
             )
-    if not found:
+    if not readable:
         raise MilcoError(f"{path} holds no file that ends in {', '.join(_FORMATS)} (or these with .gz)")
-    top = {file.name.lower().removesuffix(".gz"): file for file in found if file.parent == path}
+    top = {file.name.lower().removesuffix(".gz"): file for file in readable if file.parent == path}
     if top.keys() >= set(_BEIR_FILES.values()):
         files = [top[_BEIR_FILES[kind]]]
     else:
-        files = [file for file in found if not any(map(_OTHER_KINDS[kind].match, file.relative_to(path).parts))]
+        files = [file for file in readable if not any(map(_OTHER_KINDS[kind].match, file.relative_to(path).parts))]
     read = set(files)
     skipped = _listed(path, [file for file in visible if file not in read])
     if not files:

@@ -69,10 +69,6 @@ class BatchRunner:
         self._dropped = np.array(dropped, np.int64)
         self._copy_stream = CopyStream(device)
 
-    def run_one(self, rows: Sequence[Sequence[int]], views: Sequence[str]) -> SparseBatch:
-        """Return the vectors of tokenized texts, none of them empty, from one forward pass."""
-        return self._collect(self._queue(rows, views))
-
     def run(self, rows: Sequence[Sequence[int]], views: Sequence[str], batch_size: int) -> Iterator[SparseBatch]:
         """Yield the vectors of tokenized texts, sorted by length and none of them empty, batch by batch.
 

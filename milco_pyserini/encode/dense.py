@@ -142,12 +142,12 @@ class DenseEncoder:
             count = max(1, int(np.searchsorted(padded, self.token_budget, side="right")))
             numbers = order[done : done + count]
             try:
-                found = self._encode([rows[number] for number in numbers])
+                encoded = self._encode([rows[number] for number in numbers])
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 self.token_budget = halved_budget(self.token_budget, lengths[numbers].tolist(), self.device)
                 continue
-            vectors[numbers] = found.cpu().numpy()
+            vectors[numbers] = encoded.cpu().numpy()
             done += len(numbers)
             if report:
                 report(len(numbers), int(lengths[numbers].sum()))

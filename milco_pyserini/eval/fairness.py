@@ -145,12 +145,12 @@ def evaluate_fairness(
     for query, docids in rankings.items():
         language, grades = spoken.get(query, ""), qrels[query]
         measures[PEER][query] = peer(docids, grades, languages)
-        found = Counter(languages[docid] for docid in docids[:HITS])
-        if found:
-            hits.setdefault(language, Counter()).update(found)
+        counts = Counter(languages[docid] for docid in docids[:HITS])
+        if counts:
+            hits.setdefault(language, Counter()).update(counts)
         if not language:
             continue
-        measures[OWN_LANGUAGE][query] = found[language] / max(found.total(), 1)
+        measures[OWN_LANGUAGE][query] = counts[language] / max(counts.total(), 1)
         relevant = [docid for docid, grade in grades.items() if grade > 0]
         own = [docid for docid in relevant if languages[docid] == language]
         if 0 < len(own) < len(relevant):
@@ -198,16 +198,16 @@ def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequen
     """
     needed = {docid for grades in qrels.values() for docid, grade in grades.items() if grade > 0}
     needed |= {docid for run in runs for scores in run.values() for docid in ranking(scores)[:HITS]}
-    found: dict[str, str] = {}
+    languages: dict[str, str] = {}
     if not corpora:
         names = sorted(needed)
-        found = {name: code for name, code in zip(names, languages_of_ids(names), strict=True) if code}
+        languages = {name: code for name, code in zip(names, languages_of_ids(names), strict=True) if code}
     for corpus in corpora:
         language = corpus_language(corpus)
         for document in open_corpus(corpus):
             if document.id in needed and (code := document.fields.get("lang") or language):
-                found[document.id] = str(code)
-    if missing := min(needed - found.keys(), default=None):
+                languages[document.id] = str(code)
+    if missing := min(needed - languages.keys(), default=None):
         where = (
             f"{', '.join(corpora)} does not have it with a field lang" if corpora else "its id does not begin with one"
         )
@@ -215,4 +215,4 @@ def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequen
             f"the language of document {shown(missing)} is not known: {where}",
             "Pass `corpora` with the corpora of its languages, or one whose documents have a field lang.",
         )
-    return found
+    return languages

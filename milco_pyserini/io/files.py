@@ -240,10 +240,10 @@ def remove_partial_in(directory: Path) -> None:
 def _sweep(directory: Path, start: str) -> None:
     try:
         with os.scandir(directory) as entries:
-            found = [entry.path for entry in entries if entry.name.startswith(start) and PARTIAL in entry.name]
+            partial = [entry.path for entry in entries if entry.name.startswith(start) and PARTIAL in entry.name]
     except OSError:
         return
-    for path in found:
+    for path in partial:
         with contextlib.suppress(OSError):
             _remove_dead(Path(path))
 
@@ -296,16 +296,16 @@ def visible_files(directory: Path) -> list[Path]:
 
     Links to directories are followed.
     """
-    found: list[Path] = []
+    visible: list[Path] = []
     seen: set[str] = set()
     for place, directories, files in os.walk(directory, followlinks=True):
         # A link may lead to a directory above it.
         real = os.path.realpath(place)
         directories[:] = [] if real in seen else [name for name in directories if not name.startswith(".")]
         if real not in seen:
-            found += [Path(place, name) for name in files if not name.startswith(".")]
+            visible += [Path(place, name) for name in files if not name.startswith(".")]
         seen.add(real)
-    return sorted(file for file in found if file.is_file())
+    return sorted(file for file in visible if file.is_file())
 
 
 def size_on_disk(directory: Path, without: str = "") -> int:
@@ -425,10 +425,10 @@ def _partial_directory(path: Path) -> tuple[int, Path]:
 
 def _make_directory(path: Path) -> None:
     """Create a directory and its parents, and flush their names to disk."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        sync_path(each.parent)
+    for directory in missing:
+        sync_path(directory.parent)
 
 
 def _refuse_mount_point(path: Path) -> None:
@@ -470,13 +470,13 @@ def _replace_directory(path: Path, new: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(path: Path, other: Path) -> bool:
     """Exchange two names in one step (renameat2); return False if C library, kernel or file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except AttributeError:
         return False
-    return renameat2(_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+    return renameat2(_AT_CWD, os.fsencode(path), _AT_CWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 
 
 def _restore(path: Path) -> None:

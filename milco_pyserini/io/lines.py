@@ -137,8 +137,8 @@ def _open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
         return
     # As a stream: listing the members first would decompress the archive twice.
     with tarfile.open(archive, "r|*") as tarred:
-        found = next((entry for entry in tarred if entry.isfile() and entry.name == member), None)
-        opened = tarred.extractfile(found) if found is not None else None
+        info = next((entry for entry in tarred if entry.isfile() and entry.name == member), None)
+        opened = tarred.extractfile(info) if info is not None else None
         if opened is None:
             raise KeyError(member)
         with opened:

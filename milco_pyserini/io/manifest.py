@@ -223,13 +223,13 @@ def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL
 def validate_size(directory: Path, listed: dict) -> None:
     """Raise DamagedError if a listed file is missing, is no regular file or differs in size."""
     try:
-        found = (directory / listed["file"]).stat()
+        status = (directory / listed["file"]).stat()
     except FileNotFoundError:
         raise DamagedError(directory, listed["file"], "it is missing") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise DamagedError(directory, listed["file"], "it is not a regular file")
-    if found.st_size != listed["bytes"]:
-        raise DamagedError(directory, listed["file"], f"{found.st_size:,} bytes, not {listed['bytes']:,}")
+    if status.st_size != listed["bytes"]:
+        raise DamagedError(directory, listed["file"], f"{status.st_size:,} bytes, not {listed['bytes']:,}")
 
 
 def validate_documents(directory: Path, manifest: Mapping[str, Any]) -> None:
@@ -271,11 +271,11 @@ def _validate(value: Any, kind: Any, name: str) -> None:
         _validate(value, dict, name)
         for key, of in kind.items():
             field = key.removesuffix("?")
-            for each in value if key == "*" else [field]:
-                if each in value:
-                    _validate(value[each], of, f"{name}.{each}".removeprefix("."))
+            for item in value if key == "*" else [field]:
+                if item in value:
+                    _validate(value[item], of, f"{name}.{item}".removeprefix("."))
                 elif field == key:
-                    raise TypeError(f"{name}.{each} is missing".removeprefix("."))
+                    raise TypeError(f"{name}.{item} is missing".removeprefix("."))
     elif kind is Path:
         path = PurePosixPath(value) if isinstance(value, str) else PurePosixPath()
         if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in value:

@@ -107,10 +107,20 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
     """
     raw: dict[str, Tensor] = {}
     for path in weight_files(directory):
-        found = _read_file(path)
-        if twice := raw.keys() & found.keys():
+        with loading(path):
+            # safetensors reports a file without read permission as one that does not exist.
+            path.open("rb").close()
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
+
+                values = load_file(path)
+            else:
+                values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+            raise MilcoError(f"{path} has something other than tensors by name. Save the model's state_dict() in it.")
+        if twice := raw.keys() & values.keys():
             raise MilcoError(f"checkpoint {directory}: two files have {listed(sorted(twice))}. Download it again.")
-        raw.update(found)
+        raw.update(values)
     scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
     for name, tensor in raw.items():
         if name in scales:
@@ -126,20 +136,6 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
 
 def _is_unused(name: str) -> bool:
     return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
-
-
-def _read_file(path: Path) -> dict[str, Tensor]:
-    with loading(path):
-        # safetensors reports a file without read permission as one that does not exist.
-        path.open("rb").close()
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
-        raise MilcoError(f"{path} has something other than tensors by name. Save the model's state_dict() in it.")
-    return values
 
 
 def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:

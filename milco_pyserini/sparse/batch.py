@@ -70,9 +70,9 @@ class SparseBatch:
         return {**vars(self), "vocabulary": None}
 
     def __repr__(self) -> str:
-        each = len(self.columns) / max(len(self), 1)
+        terms_per_vector = len(self.columns) / max(len(self), 1)
         terms = counted(len(self.columns), "term")
-        return f"SparseBatch({counted(len(self), 'vector')}, {terms}, {each:,.1f} per vector)"
+        return f"SparseBatch({counted(len(self), 'vector')}, {terms}, {terms_per_vector:,.1f} per vector)"
 
     def _repr_html_(self) -> str:
         """Bars of the strongest terms of the first vectors, for notebooks."""

@@ -162,9 +162,9 @@ class VectorStore(PartedStore):
                     return SparseBatch(indptr, columns, weights, self.vocabulary.english_size, self.vocabulary)
                 continue
             with path.open("rb") as lines:
-                found = next((line for line in enumerate(lines, 1) if line[1].startswith(prefix)), None)
-            if found is not None:
-                return self._batch(path, self._vectors(path, [found]))[1]
+                line = next((line for line in enumerate(lines, 1) if line[1].startswith(prefix)), None)
+            if line is not None:
+                return self._batch(path, self._vectors(path, [line]))[1]
         return None
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
@@ -200,12 +200,12 @@ class VectorStore(PartedStore):
 
     def _batch(self, path: Path, vectors: Iterable[tuple[str, dict[str, Any]]]) -> tuple[list[str], SparseBatch]:
         """Return ids and float weights of vectors of a JSONL part."""
-        found = list(vectors)
+        parsed = list(vectors)
         try:
-            batch = SparseBatch.from_dicts([vector for _, vector in found], self.vocabulary)
+            batch = SparseBatch.from_dicts([vector for _, vector in parsed], self.vocabulary)
         except KeyError as error:
             raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
-        return [docid for docid, _ in found], replace(batch, weights=batch.weights / np.float32(self.scale))
+        return [docid for docid, _ in parsed], replace(batch, weights=batch.weights / np.float32(self.scale))
 
     def load(self) -> tuple[list[str], SparseBatch]:
         """Return all document ids and their vectors, float weights, in memory."""
@@ -239,10 +239,10 @@ class PlainStore:
         """The JSONL files, in sorted order. Raises MilcoError if there is none."""
         endings = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
         everything = visible_files(self.path) if self.path.is_dir() else [self.path]
-        found = [path for path in everything if path.is_file() and path.name.endswith(endings)]
-        if not found:
+        files = [path for path in everything if path.is_file() and path.name.endswith(endings)]
+        if not files:
             raise MilcoError(f"{self.path} holds no vectors: expected files ending in {', '.join(endings)}")
-        return found
+        return files
 
     def get(self, docid: str) -> dict[str, int] | None:
         """Return a document's {term: impact}; None if there is no such document. Cost: up to one pass."""

@@ -32,7 +32,7 @@ def escape(text: str) -> str:
     """
     if not text:
         return ESCAPE
-    term = _LOST.sub(lambda found: f"{ESCAPE}{ord(found[0]):06x}", text)
+    term = _LOST.sub(lambda match: f"{ESCAPE}{ord(match[0]):06x}", text)
     return term if _units(term) <= MAX_UNITS else _hashed(text, term)
 
 
@@ -42,7 +42,7 @@ def unescape(term: str) -> str:
         return ""
     if _HASHED in term:
         raise MilcoError(f"term {term[:40]!r}... is the hash of a longer text: look it up in its vocabulary")
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), term)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), term)
 
 
 def lucene_term(term: str, spellings: dict[str, str], where: str) -> str:

@@ -56,7 +56,7 @@ def _topics() -> dict[str, BenchmarkTopics]:
             "2024": topics[f"neuclir-bench-{language}-2024"],
         }
         for spelling in (language, language_code(language)):
-            topics |= {f"neuclir-{spelling}-{year}": one for year, one in years.items()}
+            topics |= {f"neuclir-{spelling}-{year}": queries for year, queries in years.items()}
     return topics
 
 

@@ -29,7 +29,9 @@ def prepare_sap(config: SapConfig) -> TrainingTask:
     """Prepare sparse alignment pretraining, or with config.dense that of a dense encoder."""
     shares = parse_shares(config.bitext)
     sources = open_bitext(list(shares), config.languages or None)
-    encoder, texts, probe = open_start(config, config.max_length)
+    encoder = load_start(config, config.max_length)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
+    probe = open_probe(config, encoder, texts)
     stream = BitextStream(
         sources,
         config.temperature,
@@ -69,7 +71,9 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
             raise MilcoError(f"`languages={language}`: the data has no examples in it, only in {others}")
-    encoder, texts, probe = open_start(config, config.query_max_length, config.passage_max_length)
+    encoder = load_start(config, config.query_max_length, config.passage_max_length)
+    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
+    probe = open_probe(config, encoder, texts)
     if not config.probe and not config.dense and is_first_process():
         log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
@@ -127,19 +131,14 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
     return TrainingTask(encoder, objective, stream, {"examples": examples, **digests}, collate, probe, device)
 
 
-def open_start(config: TrainingConfig, *lengths: int) -> tuple[MilcoEncoder, TextCollator, GroundingProbe]:
-    """Return the model that a run starts from, validated for texts of these lengths, its collator and its probe."""
-    encoder = load_start(config)
-    for length in lengths:
-        encoder.network.validate_length(length)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
+def open_probe(config: TrainingConfig, encoder: MilcoEncoder, texts: TextCollator) -> GroundingProbe:
+    """Return the held-out pairs of a run in its languages. Raises MilcoError if there are none."""
     sources = open_bitext(config.probe, ids=True)
     if config.languages:
         sources = [source for source in sources if source.language in config.languages]
     if config.probe and not sources:
         raise MilcoError(f"`probe={' '.join(config.probe)}`: no pairs in {', '.join(config.languages)}")
-    probe = GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
-    return encoder, texts, probe
+    return GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 
 def open_aligner(

@@ -15,7 +15,7 @@ from milco_pyserini.model.tokenization import load_tokenizer
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.config import SctConfig, TrainingConfig
 from milco_pyserini.train.optimization import freeze_parts
-from milco_pyserini.train.teachers import open_masked_language_model
+from milco_pyserini.train.teachers import open_english_model
 
 # Parameter names of BERT, RoBERTa and DistilBERT heads, and ours.
 _HEAD_NAMES = (
@@ -28,13 +28,17 @@ _HEAD_NAMES = (
 )
 
 
-def load_start(config: TrainingConfig) -> MilcoEncoder:
+def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
     """Load config.model, or connect config.encoder and config.english, on the CPU, in float32 and training mode.
 
     If the source view is trained, a LexEcho head is added where the checkpoint has none; otherwise a head is frozen, as
     are parts with learning rate 0.
 
-    Raises MilcoError if a checkpoint cannot be loaded, or has a head of another variant.
+    Args:
+        lengths: of texts in tokens, for which it must have positions.
+
+    Raises:
+        MilcoError: a checkpoint cannot be loaded, or has a head of another variant, or too few positions.
     """
     if config.model is not None:
         encoder = MilcoEncoder.from_pretrained(config.model, device="cpu", dtype="float32")
@@ -64,6 +68,8 @@ def load_start(config: TrainingConfig) -> MilcoEncoder:
         # Distributed training fails if a trainable parameter gets no gradient.
         model.echo.requires_grad_(False)
     freeze_parts(model, config)
+    for length in lengths:
+        encoder.network.validate_length(length)
     model.train()
     return encoder
 
@@ -83,7 +89,7 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise MilcoError(f"`encoder={encoder_name}` lacks weights of its network ({missing}): download it again")
     validate_weights(directory, dict(encoder.named_parameters()))
-    english, english_tokenizer = open_masked_language_model(english_name)
+    english, english_tokenizer = open_english_model(english_name)
     head: dict[str, Tensor] = {}
     for key, tensor in english.state_dict().items():
         for pattern, name in _HEAD_NAMES:

@@ -120,7 +120,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         cls, name_or_path: str | Path, padding: str = "-inf", max_length: int = 256
     ) -> "MaskedLanguageModelTeacher":
         """Load a float32 teacher from a directory, the hub's cache or the hub. Raises MilcoError."""
-        return cls(*open_masked_language_model(name_or_path), padding, max_length)
+        return cls(*open_english_model(name_or_path), padding, max_length)
 
     def train(self, mode: bool = True) -> "MaskedLanguageModelTeacher":
         """Stay in eval mode."""
@@ -146,8 +146,8 @@ class MaskedLanguageModelTeacher(nn.Module):
         return highest
 
 
-def open_masked_language_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a float32 masked language model and its tokenizer from a directory, the hub's cache or the hub.
+def open_english_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a float32 English masked language model and its tokenizer from a directory, the hub's cache or the hub.
 
     Raises MilcoError if it cannot be found, or has no masked language model's head.
     """

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from milco_pyserini.console import log as report
+from milco_pyserini.console import log
 from milco_pyserini.encode.dense_checkpoint import write_pooling
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
@@ -117,6 +117,8 @@ class Trainer:
         self._optimizer = make_optimizer(self._model, config)
         self._schedule = make_schedule(self._optimizer, config, steps)
         self._monitor = CollapseMonitor()
+        # Of the first process, while it trains.
+        self._log: RunLog | None = None
         # Since the last log entry: the sum of each part of the loss, and the number of batches that have it.
         self._sums: dict[str, tuple[Tensor, int]] = {}
 
@@ -136,7 +138,8 @@ class Trainer:
             # After the data loader, which draws a seed: an uninterrupted run drew it at its start.
             self._load_state(self._checkpoint)
         batch = config.batch_size * processes.num_processes * config.accumulation
-        log = RunLog(self._run, self._done, self._steps, batch) if processes.is_main_process else None
+        if processes.is_main_process:
+            self._log = RunLog(self._run, self._done, self._steps, batch)
         started = time.monotonic()
         for step in range(self._done + 1, self._steps + 1):
             for remaining in reversed(range(config.accumulation)):
@@ -150,19 +153,18 @@ class Trainer:
             self._optimizer.step()
             self._schedule.step()
             model.zero_grad()
-            if log:
-                log.count_step()
+            if self._log:
+                self._log.count_step()
             if step % config.log_steps == 0:
-                self._write_log(log, step, figures)
+                self._write_log(step, figures)
             if step % config.save_steps == 0 or step == self._steps:
                 self._save(step)
-                if log and self._evaluation:
-                    self._evaluate(log, self._evaluation, step)
+                self._evaluate(step)
         seconds, trained = time.monotonic() - started, self._steps - self._done
         speed = {"train_samples_per_second": trained * batch / seconds, "train_steps_per_second": trained / seconds}
-        self._write_log(log, self._steps, {"train_runtime": seconds, **speed})
-        if log:
-            log.close()
+        self._write_log(self._steps, {"train_runtime": seconds, **speed})
+        if self._log:
+            self._log.close()
 
     def _batches(self) -> Iterator[dict]:
         """Return the batches of this process that the run has not seen yet."""
@@ -203,7 +205,7 @@ class Trainer:
             self._monitor.update_nearest(languages["text"], *outputs["nearest"])
         return outputs["loss"]
 
-    def _write_log(self, log: RunLog | None, step: int, figures: dict[str, Any]) -> None:
+    def _write_log(self, step: int, figures: dict[str, Any]) -> None:
         """Log figures, the parts of the loss since the last entry, averaged over all processes, and the alarms'."""
         if self._sums:
             # The batches of another process may have other parts.
@@ -213,11 +215,11 @@ class Trainer:
             for name in dict.fromkeys(name for sums in gathered for name in sums):
                 totals, counts = zip(*(sums[name] for sums in gathered if name in sums), strict=True)
                 parts[name] = sum(totals) / sum(counts)
-            if log:
+            if self._log:
                 self._task.probe.update(self._model, self._monitor)
                 figures = {**parts, **figures, **self._monitor.figures()}
-        if log:
-            log.write(step, {name: float(value) for name, value in figures.items()}, self._monitor.warnings())
+        if self._log:
+            self._log.write(step, {name: float(value) for name, value in figures.items()}, self._monitor.warnings())
 
     def _failure(self, step: int, what: str) -> MilcoError:
         newest = newest_checkpoint(self._run)
@@ -261,18 +263,20 @@ class Trainer:
                 if self._best is None or checkpoint_step(old) != self._best.step:
                     shutil.rmtree(old)
 
-    def _evaluate(self, log: RunLog, evaluation: CheckpointEvaluation, step: int) -> None:
+    def _evaluate(self, step: int) -> None:
         """Log the effectiveness of the checkpoint of a step, and keep it if it is the best."""
-        value = evaluation.measure(self._run / f"checkpoint-{step}", self._device, self._config.dense is not None)
-        log.write(step, {f"{MEASURE}/{evaluation.name}": value})
+        if self._log is None or self._evaluation is None:
+            return
+        value = self._evaluation.measure(self._run / f"checkpoint-{step}", self._device, self._config.dense is not None)
+        self._log.write(step, {f"{MEASURE}/{self._evaluation.name}": value})
         if self._best is None or value > self._best.value:
             before, self._best = self._best, BestCheckpoint(step, value)
             write_best(self._run, self._best)
             kept = {checkpoint_step(path) for path in list_checkpoints(self._run)[-self._config.keep :]}
             if before is not None and before.step not in kept:
                 shutil.rmtree(self._run / f"checkpoint-{before.step}", ignore_errors=True)
-        report(
-            f"Step {step:,} of {self._steps:,}: {MEASURE} {value:.4f} on {evaluation.name}, the best "
+        log(
+            f"Step {step:,} of {self._steps:,}: {MEASURE} {value:.4f} on {self._evaluation.name}, the best "
             f"{self._best.value:.4f} in checkpoint-{self._best.step}"
         )
 

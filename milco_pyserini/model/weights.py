@@ -3,7 +3,6 @@
 Importing that takes longer than encoding a query.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from milco_pyserini.model.checkpoint import make_config, read_checkpoint, select_tensors
 from milco_pyserini.model.configuration import NetworkConfig, is_plain
-from milco_pyserini.model.finding import find_checkpoint
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
@@ -53,9 +51,8 @@ class NetworkWeights:
             return MilcoModel.from_tensors(config, self._tensors, self._directory)
 
 
-def load_checkpoint(name_or_path: str | os.PathLike, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
-    """Load a MILCO checkpoint: make_network() of it. Arguments and errors as for MilcoModel.from_pretrained()."""
-    directory = find_checkpoint(os.fspath(name_or_path))
+def load_checkpoint(directory: Path, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
+    """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
     # Tensors that are made in inference mode can never be trained.
     with torch.inference_mode(False):
         values, tensors = read_checkpoint(directory, variants)

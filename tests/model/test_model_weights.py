@@ -11,6 +11,7 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS, dense, encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
+from milco_pyserini.model.finding import find_checkpoint
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 
@@ -24,7 +25,7 @@ def load(directory: Path, **variants: object) -> MilcoEncoder:
 @pytest.mark.parametrize("checkpoint", [*(GOLDEN / f"ckpt_{name}" for name in CHECKPOINTS), "mini"])
 def test_the_tensors_are_the_models(checkpoint: Path | str) -> None:
     """Names, shapes and values; the model that is built later has the same memory."""
-    weights = load_checkpoint(checkpoint, {})
+    weights = load_checkpoint(find_checkpoint(str(checkpoint)), {})
     assert isinstance(weights, NetworkWeights)
     expected = MilcoModel.from_pretrained(checkpoint)
     with torch.inference_mode():

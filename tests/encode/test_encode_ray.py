@@ -96,12 +96,6 @@ def test_a_missing_ray_is_an_error_with_the_fix(
     assert not (tmp_path / "v").exists()
 
 
-def test_one_text_needs_no_cluster(capsys: pytest.CaptureFixture) -> None:
-    """--text with --launcher ray is refused in one line."""
-    assert main(["--text", "x", "--launcher", "ray"]) == 2
-    assert "--launcher is for --corpus and --topics; --text writes no store" in capsys.readouterr().err
-
-
 def test_handlers_of_faults_are_restored() -> None:
     """Java finds null references by SIGSEGV, whose handler ray.init would replace."""
     libc = ctypes.CDLL(None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from golden_set import GOLDEN
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     AutoModelForMaskedLM,
     BertConfig,
@@ -26,7 +26,6 @@ from milco_pyserini.cli.encode import main
 from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.encode.splade import take_off_decoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
@@ -145,12 +144,6 @@ def test_default_length_is_at_most_512(tmp_path: Path) -> None:
         assert load(directory).model.config.query_max_length == length
 
 
-def test_hashes_are_of_the_weights(checkpoints: dict[str, Path]) -> None:
-    """Two loadings of one checkpoint have one hash, two checkpoints two."""
-    assert load(checkpoints["bert"]).hashes == load(checkpoints["bert"]).hashes
-    assert len({load(path).hashes["weight_hash"] for path in checkpoints.values()}) == len(KINDS)
-
-
 def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     """encode --encoder accepts such a checkpoint; the manifest leads to the query encoder, with the same terms."""
     (tmp_path / "c.tsv").write_text("d1\tmusic\nd2\tthe old harbour\n")
@@ -167,29 +160,6 @@ def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Pa
     with pytest.raises(MilcoError, match="cannot be saved as a MILCO checkpoint"):
         load(checkpoints["bert"]).save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
-
-
-class Squared(BertForMaskedLM):
-    """A model that does more with its logits: the decoder is not last."""
-
-    def forward(self, **inputs: Tensor) -> object:
-        """Squares the logits."""
-        output = super().forward(**inputs)
-        output.logits = output.logits.square()
-        return output
-
-
-def test_a_decoder_must_be_the_last_step(checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is unchanged, and such an encoder is refused by name."""
-    model = Squared.from_pretrained(checkpoints["bert"]).eval()
-    ids = {"input_ids": torch.tensor([[2, 40, 3]])}
-    with torch.inference_mode():
-        before = model(**ids).logits
-        assert take_off_decoder(model) is None
-        assert torch.equal(model(**ids).logits, before)
-    monkeypatch.setattr("milco_pyserini.encode.splade.take_off_decoder", lambda _: None)
-    with pytest.raises(MilcoError, match="the logits of a BertForMaskedLM are not one matrix product of its states"):
-        load(checkpoints["bert"])
 
 
 def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dt
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import packed, tokenization
-from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
 
@@ -40,22 +39,6 @@ def milco() -> MilcoEncoder:
 def variant(**fields: object) -> MilcoEncoder:
     """Load the checkpoint with other MilcoConfig fields."""
     return MilcoEncoder.from_pretrained(CHECKPOINT, "cpu", "float32", **fields)
-
-
-def test_batches_keep_to_their_limits(milco: MilcoEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward pass has at most batch_size texts and the token budget, or one long text."""
-    monkeypatch.setattr(milco.network.runner, "token_budget", 100)
-    lengths = [3, 5, 20, 30, 33, 33, 34, 60, 101, 400]
-    start, ends = 0, []
-    while start < len(lengths):
-        stop = milco.network.runner.batch_end(lengths, start, batch_size=3)
-        padded = isinstance(milco.network.runner.forward, PaddedForward)
-        tokens = (stop - start) * max(lengths[start:stop]) if padded else sum(lengths[start:stop])
-        assert start < stop <= start + 3
-        assert stop - start == 1 or tokens <= 100
-        ends.append(stop)
-        start = stop
-    assert (ends[0], ends[-1]) == (3, len(lengths))
 
 
 def test_long_texts_are_truncated_like_the_authors(milco: MilcoEncoder) -> None:
@@ -177,12 +160,6 @@ def test_source_variants_equal_their_references(pool: str, drop: bool) -> None:
     )
     assert special & (set(columns.tolist()) - {358}) == set()
     assert bool({358 + number for number in special} & set(columns.tolist())) != drop
-
-
-def test_special_ids_are_the_special_tokens(milco: MilcoEncoder) -> None:
-    """<s>, <pad>, </s>, <unk>, <mask>."""
-    pieces = [milco.tokenizer.pieces[number] for number in milco.tokenizer.special_ids]
-    assert pieces == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
 def test_echo_can_be_dropped_at_loading(capsys: pytest.CaptureFixture) -> None:
@@ -468,16 +445,6 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
     # External vectors do not state theirs.
     other = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="x_")
     assert open_query_encoder({"encoder": None, "scale": 1.0}, other).encoder is other
-
-
-def test_load_encoder_equals_from_pretrained_for_milco(milco: MilcoEncoder) -> None:
-    """With the same device, precision and prefix."""
-    opened = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="e_")
-    assert (opened.views, opened.hashes, opened.network.dtype) == (milco.views, milco.hashes, torch.float32)
-    np.testing.assert_array_equal(
-        dense(opened.encode(FILLED, max_length=64)), dense(milco.encode(FILLED, max_length=64))
-    )
-    assert opened.vocabulary.terms[5] == f"e_{milco.vocabulary.terms[5]}"
 
 
 def test_an_unknown_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -49,15 +49,12 @@ def steps(cells: dict[Key, Cell]) -> set[Step]:
 @pytest.mark.parametrize(
     ("key", "figure"),
     [
-        (("miracl", "MILCO", "ar"), 80.4),
         (("miracl", "6: noMILCO (SCT KD, MLM m)", "yo"), 46.9),
-        (("miracl", "OpenSearch multilingual v1", "ar"), 74.0),
         (("miracl-hn", "MILCO", "avg"), 72.66),
         (("mldr", "MILCO", "th"), 45.8),
         (("mkqa", "MILCO", "zh_hk"), 75.3),
         (("mteb-v2", "MILCO", "Statcan"), 24.0),
         (("neuclir", "MILCO", "mlir_2024"), 42.7),
-        (("beir", "MILCO", "NQ"), 64.9),
         (("beir", "SPLADE v3", "Avg (Large)"), 53.3),
         (("limit", "BM25", "recall@2"), 85.7),
         (("pruning-top-k", "500", "te"), 87.92),
@@ -108,12 +105,6 @@ def test_every_corpus_and_topics_are_known_by_name(steps: set[Step]) -> None:
     known = {CORPUS: catalog.CORPORA, TOPICS: catalog.TOPICS, QRELS: catalog.TOPICS}
     for kind, name in {source for step in steps for source in step.reads if source[0] in known}:
         assert name in known[kind], name
-
-
-def test_a_corpus_is_encoded_once_for_all_tables(steps: set[Step]) -> None:
-    """MIRACL's hard negatives serve their own table, pruning, alpha, coverage, lengths and MTEB's task."""
-    encoded = [step.output.name for step in steps if step.argv[1] == "encode" and "miracl-hn-ar" in step.output.name]
-    assert encoded.count("miracl-hn-ar.milco") == 1
 
 
 def test_long_documents_are_split_for_models_that_read_512_tokens(cells: dict[Key, Cell]) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from golden_set import GOLDEN
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from experiments import cells, reproduce, tables
 from experiments.cells import Cell, plan_table
@@ -22,7 +21,6 @@ from milco_pyserini.analysis import timing
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 from milco_pyserini.io.files import write_json
-from milco_pyserini.io.hub import fetch_hub_file
 
 PUBLISHED = dict(paper().checkpoints)
 
@@ -164,37 +162,6 @@ def test_a_mean_needs_all_of_its_cells(tmp_path: Path, fake: FakeCommands, asked
     assert Runner().measure(replace(mean, read=lambda first, second: first - second)).figure == 0.0
     lost = replace(mean, parts=(some, cell_of(tmp_path, "gone")))
     assert Runner().measure(lost).reason == "gone is not available. Copy it."
-
-
-def test_a_system_without_a_published_checkpoint_states_how_to_give_one(tmp_path: Path, fake: FakeCommands) -> None:
-    """Configurations 2 to 6 have to be trained."""
-    result = Runner().measure(cell_of(tmp_path, "some", system="2"))
-    assert result.figure is None and "--checkpoints 2=PATH" in result.reason
-
-
-def test_without_a_network_the_hub_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its library retries for half a minute; what is in its cache is still found."""
-    waited: list[str] = []
-
-    def download(repository: str, path: str, local_files_only: bool = False, **options: object) -> str:
-        if repository == "cached" and local_files_only:
-            return path
-        if not local_files_only:
-            waited.append(repository)
-        raise LocalEntryNotFoundError(f"no {path}")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    monkeypatch.setattr(reproduce, "open_source", lambda _, name: fetch_hub_file(name, "file"))
-    monkeypatch.setattr(reproduce, "run", lambda step: write_json(step.done, {}))
-
-    def step(name: str) -> Step:
-        return Step(("milco", name, "--output"), tmp_path / name, tmp_path / name, reads=((CORPUS, name),))
-
-    measure = Runner().measure
-    names = ("far", "far", "away", "cached")
-    results = [measure(Cell("t", "r", "c", "m", None, lambda: 1.0, (step(name),))) for name in names]
-    assert [result.figure for result in results] == [None, None, None, 1.0]
-    assert waited == ["far"]
 
 
 # The command.

@@ -3,7 +3,6 @@
 import gzip
 import itertools
 import pickle
-import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,13 +105,10 @@ def test_the_language_of_jsonl_may_come_from_its_lines(tmp_path: Path) -> None:
     ("name", "line", "why"),
     [
         ("de-en.tsv", b"a", r"1 tab-separated column\(s\): expected text TAB English"),
-        ("de-en.tsv", b"a\tb\tc", r"3 tab-separated column\(s\)"),
         ("de-en.tsv", b" \tb", "column 1 is empty"),
         ("de-en.tsv", b"a\t ", "column 2 is empty"),
         ("de-en.tsv", b"a\xff\tb", r"not UTF-8 \(byte 2 of the line\)"),
         ("de-en.jsonl", b"a\tb", "not UTF-8 JSON"),
-        ("de-en.jsonl", b'{"text": "\xff", "english": "b"}', "not UTF-8 JSON"),
-        ("de-en.jsonl", b"[]", "not a JSON object"),
         ("de-en.jsonl", b'{"text": "a"}', "'english' is missing"),
         ("de-en.jsonl", b'{"text": 1, "english": "b"}', "'text' is not a string"),
         ("de-en.jsonl", b'{"text": "a", "english": ""}', "'english' is empty"),
@@ -309,15 +305,3 @@ def test_an_index_is_kept_until_its_file_changes(tmp_path: Path, monkeypatch: py
     numbered(tmp_path / "de-en.tsv.gz", 301)
     (source,) = open_bitext([path])
     assert source.stats().pairs == 301 == len(list(source.pairs())) and source.stats().digest != first.digest
-
-
-def test_memory_does_not_grow_with_the_source(tmp_path: Path) -> None:
-    """Reading 30,000 pairs through a small buffer takes less than a sixth of their size."""
-    path = write(tmp_path / "de-en.tsv.gz", *(f"{n} {'wort ' * 40}\t{n} {'word ' * 40}" for n in range(30_000)))
-    stream = BitextStream(open_bitext([path]), 1, 0, buffer=300)
-    tracemalloc.start()
-    for _ in itertools.islice(stream, 30_000):
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2e6

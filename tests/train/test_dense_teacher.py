@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -71,10 +70,3 @@ def test_a_language_that_the_first_examples_lack_has_the_mean_of_all() -> None:
     teacher = DenseTeacher(LanguageBoundEncoder(), [e._replace(languages=("de", "xx")) for e in examples], 0.05)
     side = batch_texts(examples)["text"]
     assert torch.isfinite(teacher.scores(side, side)).all()
-
-
-@pytest.mark.parametrize("kind", ["query", "text"])
-def test_texts_have_the_names_of_the_objectives_arguments(kind: str) -> None:
-    """Query groups give queries and passages, translations give texts."""
-    examples = translations() if kind == "text" else [QueryGroup("de", "a", ("b", "c"), None)]
-    assert batch_texts(examples).keys() == ({"text"} if kind == "text" else {"query", "passage"})

@@ -1,15 +1,13 @@
 """Collapse alarms: figures against a reference count, and warnings when terms lose their grounding."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from milco_pyserini.train.monitor import LEAST_TEXTS, PROBE, CollapseMonitor, GroundingProbe, SourceActivity
+from milco_pyserini.train.monitor import LEAST_TEXTS, PROBE, CollapseMonitor, SourceActivity
 
 LANGUAGES = ("ar", "de", "ja")
 # Large enough for the ranges of shares of the vocabulary.
@@ -113,17 +111,6 @@ def test_figures_equal_the_reference_over_the_latest_texts(seed: int) -> None:
     assert monitor.seen == sum(len(part) for parts in counts.values() for part in parts)
 
 
-def test_without_texts_there_are_no_figures() -> None:
-    """Figures whose input is missing are absent; those of a few texts of a language are not reported."""
-    monitor = CollapseMonitor()
-    assert monitor.figures() == {}
-    assert monitor.warnings() == []
-    feed(monitor, torch.ones(LEAST_TEXTS - 1, 4))
-    assert monitor.figures() == {"pivot/terms/text": 4}
-    feed(monitor, torch.ones(1, 4))
-    assert monitor.figures() == {"pivot/terms/text": 4, "pivot/terms/text/de": 4}
-
-
 def test_languages_that_come_first_are_counted_relative_to_chance() -> None:
     """Eight sentences in four languages; a text takes any other for its translation, or one in its own language."""
     languages = ["ar", "de", "en", "ja"] * 8
@@ -186,15 +173,6 @@ def test_term_usage_alarms_name_view_and_language() -> None:
     assert "(query): share of dead source terms" in dead_source and "0.8 in sw, above 0.5" in dead_source
 
 
-def test_source_terms_of_every_text_raise_an_alarm() -> None:
-    """The same ten tokens in every text, each with a weight."""
-    monitor = watch()
-    pieces, everything = torch.arange(10), torch.ones(64, 10, dtype=torch.bool)
-    monitor.update("passage", ["ja"] * 64, batch(60)[0], None, SourceActivity(pieces, everything, everything, 200))
-    (sentence,) = monitor.warnings()
-    assert "(passage): share of always-on source terms" in sentence and " 1, above 0.02" in sentence
-
-
 def test_the_probes_texts_do_not_count_for_term_usage() -> None:
     """A few sentences use few terms, however often they are encoded: only means of the latest time are reported."""
     monitor = watch(counted=20)
@@ -239,42 +217,3 @@ def test_a_halved_share_raises_an_alarm_inside_its_range() -> None:
         warned.append(monitor.warnings())
     assert [len(sentences) for sentences in warned] == [0, 0, 1, 0]
     assert "(text): share of grounded pivot terms, relative to its best, 0.444, below 0.5" in warned[2][0]
-
-
-def test_a_monitor_continues_from_a_saved_state(tmp_path: Path) -> None:
-    """The same figures, the same warnings, and none that was raised before."""
-    monitors = [watch(), watch()]
-    for monitor in monitors:
-        feed(monitor, *batch(terms=600), source=0, languages=LANGUAGES)
-    assert monitors[0].warnings() == monitors[1].warnings() != []
-    torch.save(monitors[0].state(), tmp_path / "alarms.pt")
-    resumed = watch()
-    resumed.load_state(torch.load(tmp_path / "alarms.pt", weights_only=True))
-    assert resumed.figures() == monitors[1].figures()
-    assert resumed.warnings() == []
-    for monitor in (resumed, monitors[1]):
-        feed(monitor, *batch(terms=2, grounded=0.0, seed=1), kind="query")
-    assert resumed.figures() == monitors[1].figures()
-    assert resumed.warnings() == monitors[1].warnings() != []
-    assert resumed.seen == monitors[1].seen
-
-
-def test_the_probe_is_encoded_without_dropout() -> None:
-    """As users encode, and without random numbers that training would then lack."""
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.decoder, self.dropout = nn.Linear(1, 4), nn.Dropout(0.5)
-
-        def forward(self, states: Tensor) -> SimpleNamespace:
-            return SimpleNamespace(pivot=self.dropout(states))
-
-    probe, model = GroundingProbe([], None, None, 0), Model()  # type: ignore[arg-type]
-    probe.batches = [({"states": torch.ones(8, 4)}, torch.ones(8, 4, dtype=torch.bool), ["de"] * 8)]
-    seen: list[Tensor] = []
-    monitor = SimpleNamespace(forget=lambda kind: None, update=lambda *arguments: seen.append(arguments[2]))
-    before = torch.get_rng_state()
-    probe.update(model, monitor)  # type: ignore[arg-type]
-    assert torch.equal(seen[0], torch.ones(8, 4)) and torch.equal(torch.get_rng_state(), before)
-    assert model.training

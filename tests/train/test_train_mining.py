@@ -12,12 +12,10 @@ from golden_set import GOLDEN, encoder
 
 from milco_pyserini.cli.train import main
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Hits, find_engine
+from milco_pyserini.index import Hits
 from milco_pyserini.train import mining
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages, open_retrieval
-from milco_pyserini.train.mining import NegativeMiner, encode_passages, index_passages, near_duplicates, shingles
+from milco_pyserini.train.mining import NegativeMiner, near_duplicates, shingles
 from milco_pyserini.train.rewriting import MineOptions
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
@@ -113,25 +111,6 @@ def test_max_score_drops_false_negatives(tmp_path: Path, max_score: float | None
 def test_near_duplicates_share_most_of_the_shorter_text(left: str, right: str, same: bool) -> None:
     """In any script, ignoring case and white space."""
     assert near_duplicates(shingles(left), shingles(right)) is same
-
-
-def test_splade_encoders_mine(data: Path, tmp_path: Path) -> None:
-    """A SPLADE checkpoint finds what its own dot products rank first."""
-    splade = GOLDEN / "en_lsr"
-    assert run(data, tmp_path / "mined", "--negatives", "1", model=splade) == 0
-    model = load_encoder(splade, "cpu", "float32")
-    passages = list(distinct_passages(RetrievalFile(data)))
-    found = examples(tmp_path / "mined")
-    scores = model.similarity(model.encode_query([one.query for one in found]), model.encode_document(passages))
-    positives = {one.query: set() for one in found}
-    for one in RetrievalFile(data).examples():
-        positives.setdefault(one.query, set()).update(one.positives)
-    for one, row in zip(found, scores, strict=True):
-        better = {passages[place] for place in np.flatnonzero(row > row[passages.index(one.negatives[0])] + 1e-4)}
-        assert all(
-            any(near_duplicates(shingles(text), shingles(positive)) for positive in positives[one.query])
-            for text in better
-        )
 
 
 def test_a_corpus_adds_passages(data: Path, tmp_path: Path) -> None:
@@ -253,24 +232,3 @@ def test_sources_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.C
         (tmp_path / place / "x.ja.jsonl").write_bytes(orjson.dumps({"query": "q", "positive": "p"}))
     assert run(tmp_path, tmp_path / "mined") == 2
     assert "would both become" in capsys.readouterr().err
-
-
-@pytest.mark.integration
-def test_lucene_mines_nearly_the_same_negatives(data: Path, tmp_path: Path) -> None:
-    """Quantized impacts may swap neighbors in rank, but most hits are the same."""
-    try:
-        find_engine("lucene").available()
-    except MilcoError as error:
-        pytest.skip(str(error))
-    model, passages = encoder("distillation"), list(distinct_passages(RetrievalFile(data)))
-    encoded = encode_passages(passages, model, tmp_path / "parts", 8)
-    lucene, exact = (
-        index_passages(
-            encoded, model, tmp_path / name, MineOptions(data=(str(data),), output=tmp_path / "mined", engine=name)
-        )
-        for name in ("lucene", "exact")
-    )
-    queries = [one.query for one in RetrievalFile(data).examples()]
-    vectors = model.encode_query(queries).to_dicts(model.vocabulary)
-    for left, right in zip(lucene.search(vectors, 10), exact.search(vectors, 10), strict=True):
-        assert len(set(left.docids) & set(right.docids)) >= 0.8 * len(right)

@@ -14,7 +14,6 @@ import pytest
 import torch
 import yaml
 from golden_set import GOLDEN, bent
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, BertConfig, BertModel, XLMRobertaForMaskedLM
@@ -27,7 +26,7 @@ from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import InvalidOptions, validate
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import CONFIGS, SapConfig, SctConfig, TrainingConfig, load_config, parse_part_rates
+from milco_pyserini.train.config import CONFIGS, SapConfig, SctConfig, TrainingConfig, parse_part_rates
 from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.start import connect
@@ -218,17 +217,6 @@ def test_a_run_that_lacks_only_its_model_does_not_train(start: Path, bitext: Pat
     assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in weights(run).items())
     assert logged(run) == logged(finished)
     assert sorted(path.name for path in run.glob("check*")) == ["checkpoint-4", "checkpoint-8"]
-
-
-def test_files_get_the_mode_of_the_umask(start: Path, bitext: Path, tmp_path: Path) -> None:
-    """All files of model and checkpoints."""
-    before = os.umask(0o027)
-    try:
-        assert main(sap(start, bitext, tmp_path / "run", "--steps", "1")) == 0
-    finally:
-        os.umask(before)
-    files = [path for name in ("model", "checkpoint-1") for path in (tmp_path / "run" / name).rglob("*")]
-    assert {oct(path.stat().st_mode & 0o777) for path in files if path.is_file()} == {"0o640"}
 
 
 def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_path: Path) -> None:
@@ -650,29 +638,6 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     assert main(sap(start, bitext, run)) == 0
 
 
-def test_a_full_disk_at_the_final_model_keeps_the_checkpoints(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The incomplete model is removed, and the same command writes it."""
-    shutil.rmtree(run / "model")
-    saved = MilcoEncoder.save_pretrained
-
-    def save(encoder: MilcoEncoder, directory: Path) -> None:
-        saved(encoder, directory)
-        if "checkpoint" not in Path(directory).name:
-            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(MilcoEncoder, "save_pretrained", save)
-    error = refused(capfd, sap(start, bitext, run))
-    assert (
-        f"{run / 'model'} could not be written: the disk of {run} is full; {run / 'checkpoint-8'} is complete" in error
-    )
-    assert [*run.glob("*model*"), *run.glob(".*")] == [run / ".lock"]
-    monkeypatch.undo()
-    assert main(sap(start, bitext, run)) == 0
-    assert logged(run)[-1]["step"] == 8
-
-
 def test_a_full_disk_at_the_log_is_reported_in_one_line(
     start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -706,13 +671,6 @@ def test_every_configuration_is_valid(name: str, capfd: pytest.CaptureFixture) -
     with pytest.raises(SystemExit) as ended:
         main([stage, "--config", name, "--help"])
     assert ended.value.code == 0
-
-
-def test_a_model_replaces_the_encoder_and_head_of_a_configuration() -> None:
-    """In Python as on the command line."""
-    config = load_config(SapConfig, "paper-sap", model="mini")
-    assert (config.model, config.encoder, config.english) == ("mini", None, None)
-    validate(config)
 
 
 @pytest.mark.parametrize(

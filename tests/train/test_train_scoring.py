@@ -24,11 +24,10 @@ from milco_pyserini.train.data.retrieval import (
     RetrievalExample,
     RetrievalFile,
     RetrievalSource,
-    dump_example,
     open_retrieval,
 )
 from milco_pyserini.train.data.streams import RetrievalStream
-from milco_pyserini.train.rewriting import ScoreOptions, rewrite
+from milco_pyserini.train.rewriting import ScoreOptions
 from milco_pyserini.train.scoring import CrossEncoder, LexicalScorer, score_examples, score_training_set
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
@@ -123,17 +122,6 @@ def test_lexical_scores_are_bm25_plus_the_encoders(data: Path) -> None:
     np.testing.assert_allclose(teacher.score(pairs[::-1]), expected[::-1], rtol=1e-4)
 
 
-def test_the_lexical_teacher_scores_a_literal_answer_highest(data: Path, tmp_path: Path) -> None:
-    """With a local checkpoint, without a download."""
-    path = tmp_path / "x.ja.jsonl"
-    line = {"query": "old harbour bridge", "positives": ["the old harbour bridge"], "negatives": ["книга", "train"]}
-    path.write_bytes(orjson.dumps(line))
-    assert run(path, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(CHECKPOINT)) == 0
-    (one,) = examples(tmp_path / "scored")
-    assert one.positive_scores and one.negative_scores
-    assert one.positive_scores[0] > max(one.negative_scores)
-
-
 def test_agreement_of_teacher_and_labels_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the label's weight; a query without negatives agrees."""
     bridge, other = "the old harbour bridge", "книга"
@@ -216,21 +204,6 @@ def test_changed_sources_and_teachers_need_another_output(
     data.write_bytes(gzip.compress(orjson.dumps({"query": "q", "positive": "p"})))
     assert run(data, tmp_path / "scored", *arguments) == 2
     assert "was begun with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
-
-
-def test_partial_parts_are_removed(tmp_path: Path) -> None:
-    """A killed run's partial file is not read."""
-    file = tmp_path / "x.jsonl.gz"
-    parts = tmp_path / ".parts" / "x.jsonl.gz"
-    parts.mkdir(parents=True)
-    (parts / ".000000.jsonl.gz.partial-abc").write_bytes(b"half")
-    one = RetrievalExample("und", "q", ("p",), ())
-    (tmp_path / "data").mkdir()
-    source = tmp_path / "data" / "x.jsonl"
-    source.write_bytes((dump_example(one) + b"\n") * 5)
-    assert rewrite(file, RetrievalFile(source), 2, lambda chunk: [*chunk[1:], None]) == 3
-    assert examples(file) == [one] * 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "x.jsonl.gz"]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ import importlib
 import importlib.util
 import io
 import itertools
-import json
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -90,13 +88,8 @@ def test_a_sentence_that_is_its_own_translation_is_found_first(load: Load, pairs
     assert "12 sentences" in note
 
 
-def test_pooled_search_finds_the_translations_in_other_languages(load: Load, pairs: Path, capsys: Capture) -> None:
+def test_pooled_search_finds_the_translations_in_other_languages(load: Load, pairs: Path) -> None:
     """Equal sentences in two files: each finds the other first, and the ten best have both languages."""
-    arguments = ["--data", str(pairs), *ENCODER, "--views", "source", "--pooled", "--format", "json"]
-    assert load("crosslingual").main(arguments) == 0
-    found = orjson.loads(capsys.readouterr().out)
-    text = orjson.dumps(found).decode()
-    assert "pooled nDCG@20" in text and "OwnLanguage@10" in text
     one = load("crosslingual")
     read = {language: one.read_pairs(pairs / f"{language}-en.tsv") for language in ("xx", "yy")}
     indptr, columns = np.arange(7), np.arange(6, dtype=np.int32)
@@ -256,25 +249,6 @@ def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path,
                 passage = collection.passages[query.passage]
                 assert passage == query.text
                 assert not is_for_training(RetrievalExample("und", query.text, (passage,), ()))
-
-
-def test_training_head_prints_both_formulations_and_their_agreement(
-    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """Loss and gradients are equal; memory is measured in this process here."""
-    module = load("training_head")
-    if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("peaks of memory are measured on Linux only")
-    monkeypatch.setattr(
-        module,
-        "peak_in_subprocess",
-        lambda name, options: max(module.measure_peak(name, json.dumps(asdict(options))), 0.1),
-    )
-    sizes = ["--batch", "4", "--tokens", "6", "--vocabulary", "500", "--width", "16", "--terms", "20", "--repeats", "1"]
-    assert module.main(sizes) == 0
-    _, plain, sparse, ratio, agreement = capsys.readouterr().out.splitlines()
-    assert "pairs/s" in plain and "pairs/s" in sparse and "times the pairs/s" in ratio
-    assert float(agreement.split()[-2]) < 1e-5
 
 
 @pytest.mark.integration

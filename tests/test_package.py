@@ -79,7 +79,7 @@ def test_type_checkers_see_every_public_name() -> None:
         assert getattr(import_module(str(module)), name) is getattr(milco_pyserini, name)
 
 
-@pytest.mark.parametrize("command", ["encode", "index", "search", "eval"])
+@pytest.mark.parametrize("command", ["encode", "search"])
 def test_modules_that_users_know_from_pyserini_are_commands(command: str) -> None:
     """python -m milco_pyserini.encode equals milco encode."""
     program = [sys.executable, "-m", f"milco_pyserini.{command}", "--help"]

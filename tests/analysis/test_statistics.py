@@ -171,14 +171,6 @@ def test_texts_of_other_encoders_have_lengths(report: Callable[..., dict], encod
     assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / "m_encoder")]) == 2
 
 
-def test_topics_have_lengths_too(report: Callable[..., dict], tmp_path: Path) -> None:
-    """The texts of a store of topics are topics, not documents."""
-    (tmp_path / "topics.tsv").write_text("ar-q1\tالنيل\nen-q1\tlongest river in Africa\n", encoding="utf-8")
-    assert encode(["--topics", "topics.tsv", "--encoder", TINY, "--output", "t", "--device", "cpu"]) == 0
-    value = report("t")
-    assert (value["unit"], value["documents"], value["length"]["documents"]) == ("topics", 2, 2)
-
-
 def test_pruning_and_a_single_view_are_reported(stats: Stats, report: Callable[..., dict], encoded: Path) -> None:
     """Columns of a view that was not encoded are not inactive."""
     made = ["--corpus", str(encoded / "corpus"), "--encoder", TINY, "--device", "cpu"]

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from milco_pyserini import console
-from milco_pyserini.console import Progress, duration, log, warn
+from milco_pyserini.console import Progress, duration, log
 
 
 class Clock:
@@ -153,10 +153,3 @@ def test_resumed_work_does_not_count_for_the_rate(clock: Clock, capsys: pytest.C
     clock.now += 10
     progress.add(50)
     assert progress.line() == "150/200 documents, 5 documents/s, 10 s left"
-
-
-def test_commands_show_messages_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    """stdout is data."""
-    log("a word")
-    warn("another")
-    assert capsys.readouterr() == ("", "a word\nwarning: another\n")

@@ -51,7 +51,7 @@ def test_tables_state_what_was_ranked() -> None:
 def test_directories_that_no_demo_wrote_are_kept(tmp_path: Path) -> None:
     """vectors/ is also where milco encode writes."""
     (tmp_path / "vectors" / "miracl-ar").mkdir(parents=True)
-    with pytest.raises(MilcoError, match="vectors was not written by milco demo, so it is never replaced"):
+    with pytest.raises(MilcoError, match=r"vectors .* never replaced"):
         run_demo(tmp_path, "mini")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
     assert (tmp_path / "vectors" / "miracl-ar").is_dir()

@@ -80,17 +80,6 @@ def test_a_missing_optional_package_is_a_note_with_its_purpose(monkeypatch: pyte
         assert found[name].fix.endswith(f"pip install '.[{extra}]'")
 
 
-def test_reports_missing_package_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout on the path without metadata has to be installed."""
-
-    def requires(name: str) -> list[str]:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "requires", requires)
-    (finding,) = examine(doctor.packages)
-    assert (finding.state, finding.fix) == (MISSING, "pip install -e .")
-
-
 def test_missing_java_is_reported_in_one_line_with_its_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -112,15 +101,6 @@ def test_a_jvm_that_fails_to_start_does_not_end_the_command(monkeypatch: pytest.
     *_, last = examine(doctor.java)
     assert (last.state, last.what) == (MISSING, "does not start")
     assert "NoSuchOption" in last.fix
-
-
-@pytest.mark.integration
-def test_java_starts() -> None:
-    """Four lines: the home, the version of Anserini, the start, and the import of Pyserini."""
-    found = list(examine(doctor.java))
-    assert [finding.name for finding in found] == ["Java home", "Anserini", "Java", "Pyserini"]
-    assert [finding.state for finding in found] == [GOOD] * 4
-    assert "Lucene" in found[2].what
 
 
 def test_reports_an_embedded_model_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -185,20 +165,3 @@ def test_an_error_that_ends_a_check_is_its_last_result(error: Exception, what: s
     assert first.state == GOOD
     assert (last.name, last.state, last.fix) == ("broken part", MISSING, fix)
     assert last.what.startswith(what)
-
-
-def test_results_are_aligned_and_the_exit_code_is_zero_if_nothing_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Results begin in one column, and are colored only on a terminal."""
-
-    def fine() -> Iterator[CheckResult]:
-        yield CheckResult("a", GOOD, "first")
-        yield CheckResult("a longer name", NOTE, "second", "a fix")
-
-    monkeypatch.setattr(doctor, "CHECKS", {"Title": (fine,)})
-    assert doctor.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "Title"
-    assert lines[3].index("first") == lines[4].index("second") == lines[5].index("a fix")
-    assert lines[-1] == "Nothing is missing."

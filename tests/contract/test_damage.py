@@ -186,10 +186,10 @@ def test_an_exact_index_with_impossible_weights_is_damaged(built: Built, weight:
     weights = np.load(path / "weights.npy")
     np.save(path / "weights.npy", np.full_like(weights, weight))
     searcher = open_index(path).searcher()
-    with pytest.raises(DamagedError, match=r"weights.npy: a weight is negative or not finite"):
+    with pytest.raises(DamagedError, match=r"weights.npy: "):
         searcher.matrix()
     if weight == np.inf:
-        with pytest.raises(MilcoError, match="has the score inf, beyond the range of 32-bit floats"):
+        with pytest.raises(MilcoError, match="score inf"):
             searcher.search(synthetic_queries(1), 10)
 
 
@@ -291,7 +291,7 @@ def test_an_exact_index_with_inconsistent_files_is_damaged(
     """Arrays of another length, order or type, and docids that are not UTF-8."""
     path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
     np.save(path / file, change(np.load(path / file)))
-    with pytest.raises(DamagedError, match=rf"is damaged \({file.split('.')[0]}\.[^\n]*Run milco verify"):
+    with pytest.raises(DamagedError, match=rf"\({file.split('.')[0]}\.[^\n]*Run milco verify"):
         answers("exact", path)
 
 
@@ -299,7 +299,7 @@ def test_ids_that_are_not_utf8_are_damaged(built: Built, tmp_path: Path) -> None
     """It is found when the id is read."""
     path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
     (path / "ids.utf8").write_bytes(b"\xff" * (path / "ids.utf8").stat().st_size)
-    with pytest.raises(DamagedError, match=r"is damaged \(ids.utf8: UnicodeDecodeError"):
+    with pytest.raises(DamagedError, match=r"\(ids.utf8: "):
         answers("exact", path)
 
 
@@ -310,7 +310,7 @@ def test_columns_beyond_the_vocabulary_are_refused(built: Built, tmp_path: Path)
     (path / "vocabulary.json").write_text(json.dumps(short))
     with pytest.raises(DamagedError, match=r"is damaged \(vocabulary.json: "):
         answers("parquet", path)
-    with pytest.raises(MilcoError, match=r"has columns beyond the 1 terms of vocabulary\.json"):
+    with pytest.raises(MilcoError, match="beyond the 1 terms"):
         answers("parquet", old(path))
 
 
@@ -320,7 +320,7 @@ def test_an_index_can_be_replaced_while_it_is_opened(built: Built, tmp_path: Pat
     before = build_index(store, find_engine("exact"), tmp_path / "index")
     pruned = PrunedStore(store, [PruningRule.parse("top-k:3")])
     build_index(pruned, find_engine("exact"), tmp_path / "index", overwrite=True)
-    with pytest.raises(MilcoError, match="index was replaced by another index while it was opened: run the command"):
+    with pytest.raises(MilcoError, match="index was replaced"):
         before.searcher()
     after = read_checked(tmp_path / "index" / "manifest.json")
     write_checked(tmp_path / "index" / "manifest.json", before.manifest | {"files": after["files"]})

@@ -48,7 +48,7 @@ def test_stored_documents_and_filters_are_those_of_one_index(built: Built, kind:
                 assert hits.total == wanted.total
     docids = first.search(queries_for(kind, 1), DOCUMENTS)[0].docids
     assert second.documents([*docids, "nowhere"]) == first.documents(docids)
-    with pytest.raises(MilcoError, match=r"unknown field .* 'lng': did you mean 'lang'"):
+    with pytest.raises(MilcoError, match="did you mean 'lang'"):
         second.search(queries_for(kind), 5, filters={"lng": ["de"]})
 
 
@@ -79,9 +79,9 @@ def test_shards_copied_over_an_index_are_refused(tmp_path: Path, built: Built) -
     """Which of the two is the older one is not known."""
     path = shutil.copytree(built.path("exact"), tmp_path / "index")
     shutil.copytree(built.path("exact" + SHARDS), path, dirs_exist_ok=True)
-    with pytest.raises(MilcoError, match="holds an index and shards of another one, such as shard-00000-of-00002: "):
+    with pytest.raises(MilcoError, match="shard-00000-of-00002"):
         open_index(path)
-    with pytest.raises(MilcoError, match="holds an index and shards of another one"):
+    with pytest.raises(MilcoError, match="shards of another one"):
         Index.build(built.documents("exact"), path, "exact", overwrite=True)
 
 
@@ -121,7 +121,7 @@ def test_an_incomplete_index_names_its_missing_shards(
     command = ["--vectors", store, "--engine", "exact", "--output", str(tmp_path / "index"), "--shard-num", "2"]
     assert index_command([*command, "--shard-id", "1"]) == 0
     assert f"{tmp_path / 'index'} still lacks 1 of 2 shards (number 0)" in capsys.readouterr().err
-    with pytest.raises(MilcoError, match=r"lacks 1 of 2 shards \(number 0\): build each"):
+    with pytest.raises(MilcoError, match=r"\(number 0\)"):
         open_index(tmp_path / "index")
     assert verify([str(tmp_path / "index")]) == 2
     assert "lacks 1 of 2 shards (number 0)" in capsys.readouterr().err
@@ -168,13 +168,13 @@ def test_shards_of_different_indexes_are_refused(built: Built, tmp_path: Path) -
     index = shutil.copytree(built.path("exact" + SHARDS), tmp_path / "index")
     shutil.rmtree(index / shard_name(0, 2))
     for options, field in (({"engine": "seismic"}, "engine"), ({"prune": ["top-k:3"]}, "vectors")):
-        with pytest.raises(MilcoError, match=f"are not shards of one index, their {field} differ"):
+        with pytest.raises(MilcoError, match=f"their {field} differ"):
             Index.build(built.path("parquet"), index, **{"engine": "exact", **options}, shard_num=2)  # type: ignore[arg-type]
-    with pytest.raises(MilcoError, match="holds shard-00001-of-00002, which is not a shard of 3: choose"):
+    with pytest.raises(MilcoError, match="shard-00001-of-00002"):
         Index.build(built.path("parquet"), index, "exact", shard_num=3)
     other = Index.build(built.path("parquet"), tmp_path / "other", "exact", prune=["top-k:3"], shard_num=2)
     shutil.copytree(other.path, index / other.path.name)
-    with pytest.raises(MilcoError, match=r"not shards of one index, their vectors differ: .*`prune` or `views`"):
+    with pytest.raises(MilcoError, match=r"vectors differ: .*`prune` or `views`"):
         open_index(index)
     (index / other.path.name).rename(index / shard_name(0, 3))
     with pytest.raises(MilcoError, match="holds shards of 2 and of 3"):
@@ -196,10 +196,10 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
             Index.build(source, tmp_path / "index", engine, **options)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(MilcoError, match=r"holds notes\.txt, which is not a shard of 2"):
+    with pytest.raises(MilcoError, match=r"notes\.txt"):
         Index.build(built.path("jsonl"), tmp_path, "exact", shard_num=2)
     for path in (built.path("lucene" + SHARDS), built.path("lucene" + SHARDS) / shard_name(0, 2)):
         with pytest.raises(MilcoError, match="shards cannot be updated"):
             open_index(path).update(delete=["d1"])
-    with pytest.raises(MilcoError, match="has shards, which only milco searches as one"):
+    with pytest.raises(MilcoError, match="has shards"):
         vectors_of(str(built.path("lucene" + SHARDS)))

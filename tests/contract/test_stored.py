@@ -111,7 +111,7 @@ def test_invalid_filters_are_one_error(built: Built, kind: str) -> None:
     ):
         with pytest.raises(MilcoError, match=message):
             searcher.search(queries_for(kind), 5, filters=filters)
-    with pytest.raises(TypeError, match="filters compare strings, numbers and booleans"):
+    with pytest.raises(TypeError, match="filters compare"):
         searcher.search(queries_for(kind), 5, filters={"lang": [None]})
 
 
@@ -129,12 +129,12 @@ def test_values_are_counted(built: Built, kind: str, monkeypatch: pytest.MonkeyP
         counts = Counter(text for values in lists for text in set(map(filter_text, values)) if text != LONG)
         assert searcher.values(field) == counts
     assert searcher.search(queries_for(kind, 1), 5, filters={"year": {">": 2000, "<": 2001}})[0].docids == []
-    with pytest.raises(MilcoError, match=r"unknown field .* 'lng': did you mean 'lang'"):
+    with pytest.raises(MilcoError, match="did you mean 'lang'"):
         searcher.values("lng")
     monkeypatch.setattr("milco_pyserini.index.protocol.MAX_VALUES", 2)
     other = open_index(built.path(kind)).searcher()
     assert other.values("lang") is None
-    with pytest.raises(MilcoError, match="ranges are for fields of up to 100,000 different values"):
+    with pytest.raises(MilcoError, match="100,000"):
         other.search(queries_for(kind, 1), 5, filters={"year": {">": 2000}})
 
 
@@ -156,7 +156,7 @@ def test_an_index_without_documents_refuses_filters(built: Built, kind: str) -> 
     searcher = open_index(built.path(kind)).searcher()
     assert searcher.documents(["d1"]) == {}
     assert len(searcher.search(queries_for(kind, 1), 5, filters={})) == 1
-    with pytest.raises(MilcoError, match=r"stores no fields to filter by.*milco index --store"):
+    with pytest.raises(MilcoError, match="milco index --store"):
         searcher.search(queries_for(kind, 1), 5, filters={"lang": ["de"]})
 
 
@@ -170,7 +170,7 @@ def test_a_corpus_in_another_order_gives_the_same_index(built: Built, kind: str,
     assert index.searcher().documents(ids) == open_index(built.path(kind)).searcher().documents(ids)
     first = next(docid for docid, vector in open_store(built.path("parquet")).vectors() if vector)
     fewer = [document for document in more if document.id != first]
-    with pytest.raises(MilcoError, match=r"fewer has no document .*Pass the corpus that was encoded as `corpus`"):
+    with pytest.raises(MilcoError, match=r"fewer .*`corpus`"):
         build_index(built.documents(kind), engine, tmp_path / "other", corpus=CorpusDocuments(fewer, "fewer"))
     assert not (tmp_path / "other").exists()
 
@@ -199,7 +199,7 @@ def test_a_corpus_that_changed_is_refused() -> None:
         digest.add(document)
     assert CorpusDocuments(documents, "same", digest=digest.hexdigest()).fields
     changed = [Document(documents[0].id, "", "another text"), *documents[1:]]
-    with pytest.raises(MilcoError, match="changed is not the corpus that was encoded: its texts have changed"):
+    with pytest.raises(MilcoError, match=r"changed .* texts have changed"):
         CorpusDocuments(changed, "changed", digest=digest.hexdigest())
     for name in ("raw", "id", "a\nb", ""):
         with pytest.raises(MilcoError, match="cannot store a field named"):

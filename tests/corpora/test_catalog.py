@@ -128,7 +128,7 @@ def test_unknown_names_and_subcommands_get_the_nearest_match(capsys: pytest.Capt
 
 def test_topics_have_either_qrels_or_answers() -> None:
     """The error for one names the other."""
-    with pytest.raises(MilcoError, match=r"is judged by the answers .*experiments.judge --topics mkqa-ar-test"):
+    with pytest.raises(MilcoError, match="--topics mkqa-ar-test"):
         open_qrels("mkqa-ar-test")
-    with pytest.raises(MilcoError, match=r"mldr-ar-test has no answers: .* are mkqa-ar-test to mkqa-zh-tw-test"):
+    with pytest.raises(MilcoError, match="mkqa-ar-test to mkqa-zh-tw-test"):
         open_answers("mldr-ar-test")

@@ -99,7 +99,7 @@ def test_incomplete_mteb_tables_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "README.md", "# Nothing\n")
     with pytest.raises(MilcoError, match="lists no table"):
         open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
-    with pytest.raises(MilcoError, match="is a file: a copy of mteb/MIRACLRetrievalHardNegatives is a directory"):
+    with pytest.raises(MilcoError, match="mteb/MIRACLRetrievalHardNegatives"):
         open_qrels(f"miracl-hn-sw-dev@{written(tmp_path / 'file', '')}")
 
 
@@ -139,7 +139,7 @@ def test_a_conversation_is_one_query(tmp_path: Path) -> None:
         assert documents == [Document("10-1", "Prix", "tableau")]
         assert queries == [Query("q", "user: Bonjour; assistant: Oui ?")]
         assert qrels == {"q": {"10-1": 1}}
-    with pytest.raises(MilcoError, match="french-qrels has no split test: expected one of dev"):
+    with pytest.raises(MilcoError, match=r"french-qrels .* test"):
         read("mteb-statcan-fr", "mteb-statcan-fr-test", tmp_path)
 
 
@@ -191,10 +191,10 @@ def test_mldr_qrels_are_the_passages_of_each_query(tmp_path: Path) -> None:
     assert read("mldr-ar", "mldr-ar-test", tmp_path) == expected
     assert read("mldr-ar", "mldr-ar-test", folder) == expected
     assert open_qrels(f"mldr-ar-train@{tmp_path}") == {"q-ar-9": {"doc-ar-2": 1, "doc-ar-1": 0}}
-    with pytest.raises(MilcoError, match=r"holds no mldr-v1\.0-de/corpus\.jsonl\.gz: a copy must have the layout of"):
+    with pytest.raises(MilcoError, match=r"mldr-v1\.0-de/corpus\.jsonl\.gz"):
         list(open_corpus(f"mldr-de@{folder}"))
     json_lines(folder / "dev.jsonl.gz", {"query_id": "q", "query": "؟"})
-    with pytest.raises(MilcoError, match=r"mldr-v1\.0-ar/dev\.jsonl\.gz:1: no field 'negative_passages'"):
+    with pytest.raises(MilcoError, match=r"dev\.jsonl\.gz:1: .*'negative_passages'"):
         open_qrels(f"mldr-ar-dev@{tmp_path}")
 
 
@@ -250,7 +250,7 @@ def test_xquad_ids_are_the_same_in_all_languages(tmp_path: Path) -> None:
     assert documents == [Document("a", "", "Wasser"), Document("c", "", "Sonne")]
     assert queries == [Query("b", "gì?"), Query("a", "đâu?"), Query("c", "sao?")]
     assert qrels == {"b": {"a": 1}, "a": {"a": 1}, "c": {"c": 1}}
-    with pytest.raises(MilcoError, match=r"xquad\.ar\.json:1: not in SQuAD's format"):
+    with pytest.raises(MilcoError, match=r"xquad\.ar\.json:1: "):
         list(open_corpus(f"xquad-ar@{written(tmp_path / 'xquad.ar.json', '{}')}"))
 
 
@@ -283,7 +283,7 @@ def test_an_incomplete_zip_archive_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "MLQA_V1.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("README", "other")
-    with pytest.raises(MilcoError, match=r"MLQA_V1\.zip holds no MLQA_V1/dev/dev-context-de-question-de\.json"):
+    with pytest.raises(MilcoError, match=r"MLQA_V1/dev/dev-context-de-question-de\.json"):
         list(open_corpus(f"mlqa-de-de-dev@{tmp_path}"))
     archive.write_bytes(archive.read_bytes()[:30])
     with pytest.raises(MilcoError, match=r"MLQA_V1\.zip is not a complete zip file"):
@@ -331,7 +331,7 @@ def test_neuclir_bench_splits_topics_by_year(tmp_path: Path) -> None:
     assert list(open_topics(f"neuclir-bench-multi-2023@{tmp_path}")) == [Query("200", "Trade")]
     assert list(open_topics(f"neuclir-bench-zho-2022@{tmp_path}")) == [Query("1", "Floods in 2022")]
     assert open_qrels(f"neuclir-zh-2024@{tmp_path}") == open_qrels(f"neuclir-zho-2024@{tmp_path}") == {"300": {"d5": 3}}
-    with pytest.raises(MilcoError, match=r"qrels\.zho\.gains\.txt of neuclir/bench .* has no judgments for these"):
+    with pytest.raises(MilcoError, match=r"qrels\.zho\.gains\.txt"):
         open_qrels(f"neuclir-bench-zho-2023@{tmp_path}")
 
 
@@ -353,10 +353,10 @@ def test_a_truncated_tar_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "neuclir-2023-qrels.final.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         archive.add(written(tmp_path / "packed", "200 0 f 1\n" * 1000), "qrels.final.gains")
-    with pytest.raises(MilcoError, match=r"final\.tar\.gz holds no qrels\.final\.gains\.zho"):
+    with pytest.raises(MilcoError, match=r"qrels\.final\.gains\.zho"):
         open_qrels(f"neuclir-zh-2023@{tmp_path}")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(MilcoError, match=r"final\.tar\.gz is not a complete tar file"):
+    with pytest.raises(MilcoError, match=r"final\.tar\.gz is not"):
         open_qrels(f"neuclir-zh-2023@{tmp_path}")
 
 
@@ -395,7 +395,7 @@ def test_a_copy_that_lacks_a_file_is_neither_completed_nor_changed(
 @pytest.mark.parametrize("name", ["sample", "miracl-sw", "beir-nq", "mkqa"])
 def test_copies_are_for_benchmarks_outside_ir_datasets(tmp_path: Path, name: str) -> None:
     """The error names IR_DATASETS_HOME, which does the same for ir_datasets."""
-    with pytest.raises(MilcoError, match=f"{name} is part of this package or of ir_datasets.*IR_DATASETS_HOME="):
+    with pytest.raises(MilcoError, match=rf"{name} .*IR_DATASETS_HOME="):
         open_corpus(f"{name}@{tmp_path}")
 
 
@@ -416,15 +416,13 @@ def test_reading_a_copy_neither_imports_ir_datasets_nor_writes(tmp_path: Path) -
 def test_a_missing_copy_is_an_error(tmp_path: Path) -> None:
     """A misspelled name gets the nearest match nevertheless; a path may contain an @."""
     for opener in (open_topics, open_qrels):
-        with pytest.raises(
-            MilcoError, match=r"^mldr-ar-test@/no/where: no file or directory .* with a copy of mldr-ar"
-        ):
+        with pytest.raises(MilcoError, match=r"^mldr-ar-test@/no/where: "):
             opener("mldr-ar-test@/no/where")
-    with pytest.raises(MilcoError, match=r"^data/me@home/topics\.tsv: no such file or directory$"):
+    with pytest.raises(MilcoError, match=r"^data/me@home/topics\.tsv: "):
         open_topics("data/me@home/topics.tsv")
-    with pytest.raises(MilcoError, match="no file or directory '' with a copy of mldr-ar"):
+    with pytest.raises(MilcoError, match="'' with a copy of mldr-ar"):
         open_corpus("mldr-ar@")
-    with pytest.raises(MilcoError, match="unknown corpus 'mlrd-ar': did you mean 'mldr-ar'"):
+    with pytest.raises(MilcoError, match="did you mean 'mldr-ar'"):
         open_corpus(f"mlrd-ar@{tmp_path}")
 
 
@@ -432,9 +430,9 @@ def test_without_a_network_the_error_names_the_fix(tmp_path: Path, monkeypatch: 
     """For a file of a repository, and for its card; opening fetches nothing."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     corpus = open_corpus("mldr-ar")
-    with pytest.raises(Unreachable, match=r"mldr-v1\.0-ar/corpus\.jsonl\.gz of Shitao/MLDR is not in the local cache"):
+    with pytest.raises(Unreachable, match=r"mldr-v1\.0-ar/corpus\.jsonl\.gz of Shitao/MLDR"):
         corpus.check()
-    with pytest.raises(Unreachable, match="without one, pass a copy of the files as NAME@PATH"):
+    with pytest.raises(Unreachable, match="NAME@PATH"):
         open_qrels("miracl-hn-ar-dev")
 
 

@@ -100,9 +100,7 @@ def test_an_interrupted_transfer_is_begun_again(server: Server, tmp_path: Path) 
 
 def test_another_checksum_is_refused(server: Server, tmp_path: Path) -> None:
     """The error has both, and nothing is kept; those recorded by others may be MD5."""
-    with pytest.raises(
-        MilcoError, match=f"has changed: its SHA-256 is {hashlib.sha256(CONTENT).hexdigest()}, expected"
-    ):
+    with pytest.raises(MilcoError, match=f"{hashlib.sha256(CONTENT).hexdigest()}, expected"):
         download(server.url, tmp_path / "file", "0" * 64)
     assert not list(tmp_path.iterdir())
     download(server.url, tmp_path / "file", hashlib.md5(CONTENT).hexdigest())
@@ -120,16 +118,16 @@ def test_a_busy_server_is_retried_with_growing_pauses(
     download(server.url, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
     server.codes = [500] * 4
-    with pytest.raises(Unreachable, match=r"cannot be reached \(the server answers 500 Internal Server Error\)"):
+    with pytest.raises(Unreachable, match="500 Internal Server Error"):
         download(server.url, tmp_path / "other")
     assert pauses == [1, 2, 1, 2, 4]
 
 
 def test_missing_files_and_unreachable_servers_are_different_errors(server: Server, tmp_path: Path) -> None:
     """Only the second names what to do without a network."""
-    with pytest.raises(MilcoError, match="cannot be fetched: the server answers 404 Not Found"):
+    with pytest.raises(MilcoError, match="404 Not Found"):
         download(server.url + "s", tmp_path / "file")
-    with pytest.raises(Unreachable, match=r"cannot be reached \(.*refused.*pass a copy as NAME@PATH, or put one in"):
+    with pytest.raises(Unreachable, match=r"refused.*NAME@PATH"):
         download("http://127.0.0.1:9/file", tmp_path / "file")
 
 

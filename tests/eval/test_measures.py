@@ -88,7 +88,7 @@ def test_an_invalid_measure_is_an_error_with_the_fix(text: str, message: str) ->
 
 def test_one_measure_is_a_list_of_one() -> None:
     """A str would be read as a list of letters."""
-    with pytest.raises(TypeError, match="expects a list of names, got the str 'nDCG@10'"):
+    with pytest.raises(TypeError, match="'nDCG@10'"):
         parse_measures("nDCG@10")
     with pytest.raises(MilcoError, match="no measures were given"):
         parse_measures([])

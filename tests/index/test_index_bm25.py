@@ -151,12 +151,10 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
     cases = {
         (): "--engine bm25 needs --corpus",
         ("--corpus", "sample"): "the language of sample is not known: give --set language=...",
-        ("--corpus", twice): "twice.jsonl is not known: give --set language=...",
         ("--corpus", twice, "--set", "language=en"): "two documents have the id 'd'",
         ("--corpus", "sample-de", "--set", "language=german"): "unknown language 'german': valid are ar,",
         ("--corpus", "sample-ar", "--set", "language=ar", "tokenizer=mini"): "omit --set language=...",
         ("--corpus", "sample-ar", "--shard-num", "2"): "--shard-num 2: bm25 has no shards, its idf depends on all",
-        ("--corpus", "sample-ar", "--prune", "top-k:3"): "--prune does not apply to engine bm25",
         ("--corpus", "sample-ar", "--set", "n_postings=3"): "unknown setting of bm25 'n_postings'",
     }
     for arguments, message in cases.items():
@@ -200,7 +198,7 @@ def test_commands_for_sparse_vectors_refuse_a_bm25_index(english: Path, capsys: 
     """explain and tune."""
     from milco_pyserini.cli.explain import main as explain
 
-    with pytest.raises(MilcoError, match=r"is a bm25 index, whose queries are texts: .* weighted terms .*\(engine"):
+    with pytest.raises(MilcoError, match="bm25 index"):
         open_index(english, sparse=True)
     line = refused(explain, capsys, "--index", english, "--query", "x")
     assert "is a bm25 index" in line

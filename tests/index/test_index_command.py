@@ -125,12 +125,12 @@ def test_settings_of_another_engine_are_refused(
 
 def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) -> None:
     """No directory, no manifest, a vector store, another version, an unknown engine."""
-    with pytest.raises(MilcoError, match=f"no index at {tmp_path}/a.exact: .* --vectors vectors/a --output {tmp_path}"):
+    with pytest.raises(MilcoError, match=rf"{tmp_path}/a.exact: .* --output {tmp_path}"):
         open_index(tmp_path / "a.exact")
     with pytest.raises(MilcoError, match=r"has no manifest\.json"):
         open_index(tmp_path)
     (tmp_path / "segments_1").touch()
-    with pytest.raises(MilcoError, match="Anserini or Pyserini built: search it with milco pyserini"):
+    with pytest.raises(MilcoError, match="milco pyserini"):
         open_index(tmp_path)
     with pytest.raises(MilcoError, match="is not an index: build one"):
         open_index(store)

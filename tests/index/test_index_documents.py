@@ -39,7 +39,7 @@ def test_ids_may_be_as_long_as_lucene_allows(tmp_path: Path, method: str) -> Non
     longest = "é" * (32_766 // 2)
     assert build(write_plain(tmp_path / "good.jsonl", {longest: {"a": 1}}), method) == 1
     bad = write_plain(tmp_path / "bad.jsonl", {"d": {"a": 1}, longest + "é": {"a": 1}})
-    with pytest.raises(MilcoError, match="its id has 32,768 bytes, an index takes up to 32,766") as refused:
+    with pytest.raises(MilcoError, match="32,768 bytes") as refused:
         build(bad, method)
     assert len(str(refused.value)) < 200
     assert not bad.with_suffix(f".{method}").exists()
@@ -50,7 +50,7 @@ def test_impacts_may_add_up_to_what_lucene_counts(tmp_path: Path, method: str) -
     """2**31 - 1 in one document, however many terms it has."""
     assert build(write_plain(tmp_path / "good.jsonl", {"d": {"a": 2**30, "b": 2**29}}), method) == 1
     bad = write_plain(tmp_path / "bad.jsonl", {"small": {"a": 1}, "huge": {"a": 2**30, "b": 2**30}})
-    with pytest.raises(MilcoError, match=r"document 'huge': its impacts add up to 2,147,483,648, .*a smaller scale"):
+    with pytest.raises(MilcoError, match=r"document 'huge': .*2,147,483,648"):
         build(bad, method)
 
 

@@ -119,5 +119,5 @@ def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list
 @pytest.mark.parametrize("weight", [1e300, 3e38])
 def test_scores_beyond_float32_are_refused(built: SimpleNamespace, weight: float) -> None:
     """No run could hold them."""
-    with pytest.raises(MilcoError, match=r"a query has the score (inf|\d.*), beyond the range of 32-bit floats"):
+    with pytest.raises(MilcoError, match=r"the score (inf|\d)"):
         built.searcher.search([{"w1": weight, "w2": weight}], 10)

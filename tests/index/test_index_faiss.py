@@ -135,7 +135,7 @@ def test_recall_may_be_measured_on_topics(tmp_path: Path) -> None:
     manifest = build_index(documents, HNSW(), tmp_path / "index", topics=topics).manifest
     assert manifest["recall"]["queries"] == f"8 topics of {tmp_path / 'topics'}"
     short = store(tmp_path / "short", np.ones((2, 3), np.float32))
-    with pytest.raises(MilcoError, match="recall is measured with vectors of 12 dimensions"):
+    with pytest.raises(MilcoError, match="12 dimensions"):
         build_index(documents, HNSW(), tmp_path / "other", topics=short)
     assert not (tmp_path / "other").exists()
 
@@ -143,7 +143,7 @@ def test_recall_may_be_measured_on_topics(tmp_path: Path) -> None:
 def test_invalid_queries_documents_and_files_are_refused(tmp_path: Path) -> None:
     """Queries of another dimension, a duplicate id, a store of blank texts, a truncated file."""
     index = build_index(store(tmp_path / "store", made_up(50)), Flat(), tmp_path / "index")
-    with pytest.raises(MilcoError, match="queries have 3 dimensions, the documents' vectors 12"):
+    with pytest.raises(MilcoError, match=r"3 dimensions, .* 12"):
         index.searcher().search([np.ones(3, np.float32)], 10)
     assert index.searcher().search([], 10) == []
     twice = store(tmp_path / "twice", made_up(3), ["a", "b", "a"])
@@ -162,7 +162,7 @@ def test_missing_faiss_is_reported_with_the_extra(tmp_path: Path, monkeypatch: p
     """Before anything is read."""
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else find(name))
-    with pytest.raises(MilcoError, match=r"^dense vectors need Faiss: pip install '\.\[dense\]'$"):
+    with pytest.raises(MilcoError, match=r"pip install '\.\[dense\]'$"):
         build_index(DenseStore(tmp_path, {}), Flat(), tmp_path / "index")
 
 

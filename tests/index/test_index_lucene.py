@@ -206,16 +206,6 @@ def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
         assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
 
 
-def test_parquet_and_jsonl_give_the_same_index(built: SimpleNamespace, tmp_path: Path) -> None:
-    """The part format decides nothing but size."""
-    store = open_store(write_store(tmp_path / "parquet", built.ids, built.batch, parquet=True))
-    index = build_index(store, find_engine("lucene"), tmp_path / "index")
-    queries = synthetic_queries(20)
-    for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
-        assert one.docids == other.docids
-        assert one.scores.tolist() == other.scores.tolist()
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_errors_of_java_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """Without Java's stack; nothing is left behind."""
@@ -335,7 +325,7 @@ def test_an_index_of_a_newer_lucene_is_refused_with_both_versions(built: SimpleN
     commit.write_bytes(content)
     here = ".".join(map(str, version))
     assert built.ours.manifest["lucene"] == here
-    with pytest.raises(MilcoError, match=rf"was written by Lucene 99\.0\.0, and Pyserini .* has {here}, which cannot"):
+    with pytest.raises(MilcoError, match=rf"Lucene 99\.0\.0, .* {here}"):
         find_engine("lucene").open(newer, built.ours.manifest)
 
 

@@ -103,11 +103,11 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
     for wrong, message in (([None], "query_toks: expected a dict of terms and impacts, got 'None'"),):
         with pytest.raises(MilcoError, match=message):
             retriever(pd.DataFrame({"qid": ["1"], "query_toks": wrong}))
-    with pytest.raises(MilcoError, match="alpha weighs the views of texts, not of query_toks"):
+    with pytest.raises(MilcoError, match="query_toks"):
         MilcoIndex(sample.root / "lucene").retriever(alpha=0.8)(encoded)
     with pytest.raises(MilcoError, match="`batch_size=0`"):
         MilcoIndex(sample.root / "lucene").retriever(batch_size=0)(sample.queries)
-    with pytest.raises(MilcoError, match=r"english_prefix='e_'. is for load_encoder\(\): encoder .* is loaded"):
+    with pytest.raises(MilcoError, match="english_prefix='e_'"):
         Milco(sample.milco.encoder, english_prefix="e_")
     with pytest.raises(pt.validate.InputValidationError, match="query"):
         MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))
@@ -127,12 +127,12 @@ def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
     texts = dict(zip(sample.documents.docno, sample.documents.text, strict=True))
     assert texts[results.docno[0]].endswith(results.text[0]) and set(results.lang) == {"de"}
     assert len(index.retriever(filters={"lang": "en"}).search(TEXT)) == 0
-    with pytest.raises(MilcoError, match="unknown field 'lagn': did you mean 'lang'"):
+    with pytest.raises(MilcoError, match="did you mean 'lang'"):
         index.text_loader("lagn")
     corpus = MilcoIndex(sample.root / "lucene", corpus="sample-de")
     found = (corpus.retriever(1) >> corpus.text_loader("contents")).search(TEXT)
     assert found.contents[0] == texts[found.docno[0]]
-    with pytest.raises(MilcoError, match=f"the text of {found.docno[0]} is not available"):
+    with pytest.raises(MilcoError, match=f"{found.docno[0]}"):
         unknown = MilcoIndex(sample.root / "lucene")
         (unknown.retriever(1) >> unknown.text_loader()).search(TEXT)
 

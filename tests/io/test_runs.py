@@ -59,16 +59,13 @@ def test_ids_may_have_all_characters_but_ascii_white_space(
     ("content", "line", "message"),
     [
         ("1 Q0 a 1 2 t\n1 Q0 b 2 t\n", 2, "5 columns"),
-        ("1 Q0 a 1 2 t\n\n1 b 2\n", 3, "3 columns"),
         ("1 a 1 2\n", 1, "4 columns"),
         ("1 Q0 a 1 high t\n", 1, "the score 'high' is not a finite number"),
         ("1 Q0 a 1 nan t\n", 1, "the score 'nan'"),
-        ("1 Q0 a 1 -inf t\n", 1, "the score '-inf'"),
         ("1 Q0 a 1 1e39 t\n", 1, "the score '1e39'"),
         ("1 Q0 a 1 1_000 t\n", 1, "the score '1_000' is not a finite number"),
         ("1 7 1\r1 8 2\r", 1, "a carriage return within the line"),
         ("1 a 0\n", 1, "the rank '0' is not an integer of at least 1"),
-        ("1 a 1.0\n", 1, "the rank '1.0'"),
         (b"1 Q0 \xff 1 2 t\n", 1, "can't decode byte 0xff"),
         ("1 Q0 a 1 2 t\n1 Q0 b 1 2 t\n1 Q0 a 3 1 t\n", 3, "document 'a' is repeated for query '1'"),
     ],
@@ -120,23 +117,6 @@ def test_printed_scores_strictly_decrease_and_stay_near(scores: list[float]) -> 
 def test_distinct_scores_are_printed_as_they_are() -> None:
     """Only ties change a score; others are printed as their shortest float32 text."""
     assert decreasing_scores(np.asarray([761570.0, 0.1, 0.05])) == ["761570.0", "0.1", "0.05"]
-
-
-def test_trec_eval_sees_the_order_of_the_hits() -> None:
-    """trec_eval sorts by score and descending docid, which would reverse ties."""
-    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec_eval-terrier is not installed")
-    docids = [f"d{number:03d}" for number in range(300)]
-    scores = np.repeat([761571.0, 761570.0, 5.0], 100)
-    handle = io.StringIO()
-    write_hits(handle, "q", Hits(docids, scores), "trec", "tag")
-    lines = [line.split(" ") for line in handle.getvalue().splitlines()]
-    assert [(line[0], line[1], line[2], line[3], line[5]) for line in lines] == [
-        ("q", "Q0", docid, str(rank), "tag") for rank, docid in enumerate(docids, 1)
-    ]
-    run = {"q": {line[2]: float(line[4]) for line in lines}}
-    for rank in (1, 50, 100, 101, 200, 300):
-        judged = pytrec_eval.RelevanceEvaluator({"q": {docids[rank - 1]: 1}}, {"recip_rank"}).evaluate(run)
-        assert judged["q"]["recip_rank"] == pytest.approx(1 / rank)
 
 
 def test_msmarco_lines_have_three_columns() -> None:

@@ -125,7 +125,7 @@ def checkpoint(tmp_path: Path) -> Path:
 @pytest.mark.skipif("gte" in CONFIG_MAPPING, reason="this transformers has gte")
 def test_an_older_transformers_is_named(checkpoint: Path) -> None:
     """Version 4 lacks the class: the line names the version to install."""
-    with pytest.raises(MilcoError, match=r"needs a transformers that has its class: .* Run pip install -U"):
+    with pytest.raises(MilcoError, match="pip install -U"):
         load_encoder(checkpoint)
 
 

@@ -76,7 +76,7 @@ def test_code_of_a_checkpoint_never_runs(load: str, own: str, tmp_path: Path, mo
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
     asked: list[str] = []
     monkeypatch.setattr("builtins.input", lambda *text: asked.append(str(text)) or "y")
-    with pytest.raises(MilcoError, match=r"needs code from its own repository, which is never run\. Give") as error:
+    with pytest.raises(MilcoError, match="code from its own repository") as error:
         LOADERS[load](directory)
     assert "\n" not in str(error.value) and "trust_remote_code" not in str(error.value)
     assert not asked and not mark.exists()

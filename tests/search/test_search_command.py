@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_set import encoder
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.cli.search import main
-from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
@@ -103,19 +101,11 @@ def test_a_run_whose_name_ends_in_gz_is_compressed(index: Path, topics: Path, tm
     assert read_run(tmp_path / "run.txt.gz") == read_run(tmp_path / "run.txt")
 
 
-def test_alpha_needs_texts_and_two_views(
-    index: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Encoded topics, a single view and weights outside 0 to 1 are refused."""
+def test_alpha_needs_texts(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Encoded topics and weights outside 0 to 1 are refused; a single view: test_query_encoder.py."""
     to = ["--index", index, "--output", tmp_path / "run.txt"]
     assert "holds vectors, nothing is encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
     assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
-    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "nan")
-    pivot = MilcoQueryEncoder(encoder("distillation"), views=("pivot",))
-    monkeypatch.setattr("milco_pyserini.encode.contract.open_query_encoder", lambda *_: pivot)
-    texts = tmp_path / "topics.tsv"
-    texts.write_text("1\tone\n")
-    assert "only uses the pivot view" in refused(capsys, *to, "--topics", texts, "--alpha", "0.5")
     assert not (tmp_path / "run.txt").exists()
 
 

@@ -274,7 +274,6 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
     ("path", "status", "message"),
     [
         ("/search", 400, "`q` is required"),
-        ("/search?q=%20", 400, "`q`"),
         (f"/search?q={'x' * 3000}", 400, "3,000 characters"),
         ("/search?q=x&k=5000", 400, "`k=5000`"),
         ("/search?q=x&offset=995", 400, "`offset=995`, `k=10`"),
@@ -282,7 +281,6 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
         ("/search?q=x&alpha=nan", 400, "`alpha=nan`"),
         ("/search?q=x&ofset=1", 400, "unknown parameter 'ofset': did you mean 'offset'?"),
         ("/search?q=x&views=pivot&alpha=.5", 400, "but this search only uses the pivot view"),
-        ("/encode?q=x&views=pivot&alpha=.5", 400, "but this search only uses the pivot view"),
         ("/search?q=x&views=pivto", 400, "`views` 'pivto'"),
         ("/explain?q=x&docid=no", 404, "has no document 'no'"),
         ("/explain?q=x", 400, "`docid`"),
@@ -303,7 +301,6 @@ def test_errors_are_one_line_of_json(client: TestClient, path: str, status: int,
     ("body", "status", "message"),
     [
         (b"{", 400, "the body is not valid JSON: Expecting property name"),
-        (b"[1]", 400, "the body expects a JSON object, got '[1]'"),
         (b'{"texts": "a"}', 400, "`texts` expects a list, got 'a'"),
         (b'{"texts": [1]}', 400, "`texts.0`"),
         (b'{"texts": []}', 400, "number of texts 0: must be from 1 to 64"),

@@ -132,42 +132,18 @@ def test_a_store_is_loaded_into_memory(tmp_path: Path, kind: str) -> None:
     assert open_store(str(tmp_path)).manifest == store.manifest
 
 
-def test_a_missing_store_is_refused(tmp_path: Path) -> None:
-    """The error names the command that creates it."""
-    with pytest.raises(
-        MilcoError, match=r"no vectors at .*: make them with .*encode --corpus CORPUS \(or .*\) --output .*nothing"
-    ):
-        open_store(tmp_path / "nothing")
-
-
-def test_another_format_version_is_refused(tmp_path: Path) -> None:
-    """The error names both versions."""
-    manifest = write_store(tmp_path, [[{"music": 1.0}]], "jsonl").manifest
-    write_json(tmp_path / "manifest.json", {**manifest, "format_version": 99})
-    with pytest.raises(MilcoError, match="has format version 99, not 1"):
-        open_store(tmp_path)
-
-
 def without_checksums(store: VectorStore) -> VectorStore:
     """Return the same store with a manifest without checksums."""
     parts = [{name: value for name, value in part.items() if name != "checksum"} for part in store.manifest["parts"]]
     return VectorStore(store.path, store.manifest | {"parts": parts})
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "reason"),
-    [
-        (b'"vector"', b'"vectos"', r"part-00000\.jsonl:1: expected"),
-        (b'"id"', b'"ie"', r"part-00000\.jsonl:1: expected"),
-        (b"music", b"musik", r"part-00000\.jsonl: term 'musik' is not in vocabulary\.json"),
-    ],
-)
-def test_invalid_content_of_a_part_is_named(tmp_path: Path, before: bytes, after: bytes, reason: str) -> None:
-    """Without checksums, a line that is not a vector, or an unknown term, is one clear error."""
+def test_an_unknown_term_of_a_part_is_named(tmp_path: Path) -> None:
+    """Without checksums; lines that are no vectors: contract/test_damage.py."""
     store = without_checksums(write_store(tmp_path, [[{"music": 1.0}]], "jsonl"))
     part = tmp_path / "part-00000.jsonl"
-    part.write_bytes(part.read_bytes().replace(before, after))
-    with pytest.raises(MilcoError, match=reason):
+    part.write_bytes(part.read_bytes().replace(b"music", b"musik"))
+    with pytest.raises(MilcoError, match=r"part-00000\.jsonl: term 'musik'"):
         list(store.batches())
 
 
@@ -223,7 +199,7 @@ def test_external_weights_are_rounded_as_our_own(tmp_path: Path) -> None:
 def test_float_weights_need_a_scale(tmp_path: Path) -> None:
     """A weight that is not an integer is named with file, line and fix; 3.0 is one."""
     path = plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))
-    with pytest.raises(MilcoError, match=r"vectors\.jsonl:2: weight 0\.5 of term 'b' .*`scale`"):
+    with pytest.raises(MilcoError, match=r"vectors\.jsonl:2: .*0\.5 .*'b' .*`scale`"):
         list(PlainStore(path).vectors())
     assert list(PlainStore(path, 10).vectors()) == [("1", {"a": 30}), ("2", {"b": 5})]
 
@@ -234,22 +210,15 @@ def test_float_weights_need_a_scale(tmp_path: Path) -> None:
         (b"{\n", "not JSON"),
         ([1], 'expected {"id"'),
         ({"id": "1"}, 'expected {"id"'),
-        ({"vector": {}}, 'expected {"id"'),
-        ({"id": "1", "vector": ["a"]}, 'expected {"id"'),
         (vector("1", a="3"), "weight '3' of term 'a' is not a number"),
         (vector("1", a=True), "weight True of term 'a' is not a number"),
-        (vector("1", a=None), "weight None of term 'a' is not a number"),
         (vector("1", a=-3), "weight -3 of term 'a' is below 0"),
-        (vector("1", a=-0.25), "weight -0.25 of term 'a' is below 0"),
         (vector("1", a=2**31), "weight 2147483648 of term 'a' x scale 1 is above 2,147,483,647"),
         (b'{"id": "1", "vector": {"a": 1e300}}', "weight 1e+300 of term 'a' x scale 1 is above 2,147,483,647"),
         (b'{"id": "1", "vector": {"a": NaN}}', "not JSON"),
-        (b'{"id": "1", "vector": {"a": 1e999}}', "not JSON"),
         (vector("1", **{"t" * 99: "3"}), "weight '3' of term 'ttttttttttttttt"),
         (vector("1", a="3" * 99), "…' of term 'a' is not a number"),
         (vector(None, a=1), "the id is None, where a string or an integer is needed"),
-        (vector("", a=1), "the id is '', where"),
-        (vector(1.5, a=1), "the id is 1.5, where"),
         (vector(True, a=1), "the id is True, where"),
         (vector([1] * 99, a=1), "the id is [1, 1, 1"),
     ],
@@ -268,7 +237,7 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: object, reason: str) -> 
 def test_external_terms_may_be_escaped(tmp_path: Path, lines: list[dict]) -> None:
     """A term next to its own escape is refused: they would be one term, in one vector or in two."""
     path = plain(tmp_path, *(vector(number, **weights) for number, weights in enumerate(lines)))
-    with pytest.raises(MilcoError, match=rf"vectors\.jsonl:{len(lines)}: terms .* are spellings of one term"):
+    with pytest.raises(MilcoError, match=rf"vectors\.jsonl:{len(lines)}: "):
         list(PlainStore(path).vectors())
     apart = plain(tmp_path, vector("1", **{"a b": 1, "c\ue001": 2}), vector("2", **{"a b": 3}))
     assert list(PlainStore(apart).vectors()) == [
@@ -282,7 +251,7 @@ def test_weights_on_disk_are_finite(tmp_path: Path, weight: float) -> None:
     """A Parquet part with NaN or infinity is refused, with its document."""
     store = write_store(tmp_path, [[{"music": 1.0}, {"music": 1.0, "m_🚂": weight}]], "parquet")
     for read in (store.vectors, store.batches):
-        with pytest.raises(MilcoError, match=rf"the vector of 'd1' has the weight {weight}: weights must be finite"):
+        with pytest.raises(MilcoError, match=rf"'d1' .*{weight}"):
             list(read())
 
 
@@ -292,13 +261,13 @@ def test_the_scale_of_external_vectors_is_validated(tmp_path: Path, scale: float
     with pytest.raises(MilcoError, match="must be above 0"):
         open_store(plain(tmp_path, b"{"), plain=True, scale=scale)
     path = plain(tmp_path, vector("1", a=3_000_000))
-    with pytest.raises(MilcoError, match=r":1: weight 3000000 of term 'a' x scale 1000 is above 2,147,483,647"):
+    with pytest.raises(MilcoError, match=r":1: .*3000000 .*'a'"):
         list(PlainStore(path, 1000).vectors())
 
 
 def test_a_directory_without_vectors_is_refused(tmp_path: Path) -> None:
     """The error names the file endings that were expected."""
-    with pytest.raises(MilcoError, match=r"holds no vectors: expected files ending in \.jsonl, \.json, "):
+    with pytest.raises(MilcoError, match=r"\.jsonl, \.json, "):
         list(open_store(tmp_path, plain=True).vectors())
 
 

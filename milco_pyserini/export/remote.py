@@ -176,6 +176,14 @@ class RemoteSearcher(EngineSearcher):
         self, batches: Sequence[Sequence[Vector]], k: int, threads: int, filters: Filters
     ) -> list[list[tuple[str, float]]]:
         """Return docids and integer scores for each query of the batches."""
-        with server_errors(self._name, ""), ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(lambda batch: self._server.search(batch, k, filters), batches))
+
+        def search(batch: Sequence[Vector]) -> list[list[tuple[str, float]]]:
+            return self._server.search(batch, k, filters)
+
+        with server_errors(self._name, _MOVED):
+            if min(threads, len(batches)) == 1:
+                found = list(map(search, batches))
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    found = list(pool.map(search, batches))
         return [[(docid, float(round(score))) for docid, score in ranking] for batch in found for ranking in batch]

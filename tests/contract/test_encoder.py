@@ -1,5 +1,6 @@
 """What every encoder promises: MILCO with one view and with both, and dense encoders."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +18,15 @@ def milco(name: str) -> Callable[[list[str]], np.ndarray]:
     return lambda texts: rows_of(encoder(name).encode_document(texts, max_length=LENGTH))
 
 
+@functools.cache
+def dense_encoder() -> DenseEncoder:
+    """Return a dense encoder, loaded once."""
+    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu")
+
+
 def dense(texts: list[str]) -> np.ndarray:
     """Return dense vectors of texts."""
-    return DenseEncoder(str(GOLDEN / "ckpt_distillation"), device="cpu").encode_document(texts, max_length=LENGTH)
+    return dense_encoder().encode_document(texts, max_length=LENGTH)
 
 
 ENCODERS = {"both views": milco("distillation"), "pivot view": milco("alignment"), "dense": dense}

@@ -66,10 +66,17 @@ def _start() -> None:
         home, jar = java_home(), anserini_jar()
         options = _options(home)
         _validate_options(home, options)
-        os.environ["JAVA_HOME"] = str(home)
         jnius_config.add_classpath(str(jar), str(CLASSES))
         jnius_config.add_options(*options)
-        _start_quietly(home)
+        named = os.environ.get("JAVA_HOME")
+        os.environ["JAVA_HOME"] = str(home)
+        try:
+            _start_quietly(home)
+        finally:
+            # Other programs that this process starts, such as Spark, may need another Java.
+            del os.environ["JAVA_HOME"]
+            if named is not None:
+                os.environ["JAVA_HOME"] = named
     _validate_class_path(jar)
     from jnius import JavaException, autoclass
 

@@ -146,6 +146,15 @@ def test_java_options_are_passed_on_and_start_is_idempotent() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("home", ["/nowhere", None])
+def test_java_home_stays_as_it_was(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark, started by the same program, finds the Java that the user chose."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    code = "import os; from milco_pyserini.index import jvm; jvm.start(); print(os.environ.get('JAVA_HOME'))"
+    assert python(code, **({"JAVA_HOME": home} if home else {})).stdout == f"{home}\n"
+
+
+@pytest.mark.integration
 def test_java_prints_nothing(tmp_path: Path) -> None:
     """stdout is empty; stderr has only our own lines, also with a small heap."""
     write_store(tmp_path / "v", *synthetic_batch(150))

@@ -21,7 +21,7 @@ PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more programs cluster pages lint api wheel smoke release test-transformers st frameworks pyserini-2 constraints clean python
+.PHONY: demo test test-more programs cluster pages lint api wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
@@ -36,6 +36,7 @@ test-more:
 	$(MAKE) pages
 	$(MAKE) st
 	$(MAKE) frameworks
+	$(MAKE) spark
 	$(MAKE) smoke
 
 # experiments/, recipes/ and benchmarks/, small.
@@ -109,6 +110,19 @@ $(VENV)-frameworks/installed: setup.cfg | $(VENV)/installed-dev
 		> $$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
 	$(VENV)-frameworks/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable \
 		'.[langchain,llama-index,haystack]' langchain-qdrant langchain-milvus llama-index-vector-stores-qdrant qdrant-haystack
+	touch $@
+
+# Nothing else needs Spark, which takes half a gigabyte, and Java 17 or later on PATH.
+spark: $(VENV)-spark/installed
+	$(VENV)-spark/bin/python -m pytest -n auto --dist worksteal \
+		'tests/test_docs.py::test_commands_print_the_shown_output[spark.md]' \
+		'tests/export/test_scores.py::test_sql_ranks_as_lucene[spark]'
+
+$(VENV)-spark/installed: | $(VENV)/installed-dev
+	$(PYTHON) -m venv --clear $(VENV)-spark
+	$(RUN) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> $$($(VENV)-spark/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth
+	$(VENV)-spark/bin/python -m pip install --quiet --no-compile --disable-pip-version-check 'pyspark>=4,<5'
 	touch $@
 
 # ciff-toolkit needs an older protobuf than the other packages. The tests of milco export find it here.

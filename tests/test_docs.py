@@ -49,6 +49,7 @@ NEEDS = {
     "training.md": ("accelerate", "tensorboard"),
     "sentence-transformers.md": ("sentence_transformers", "mteb"),
     "pyterrier.md": ("pyterrier", "pyterrier_pisa"),
+    "spark.md": ("pyspark",),
     "frameworks.md": ("langchain_qdrant", "llama_index.vector_stores.qdrant", "haystack_integrations"),
 }
 LANGUAGES = ("console", "sh", "python", "json", "text", "yaml")

@@ -105,17 +105,37 @@ def test_qdrants_engine(exported: Callable[[str], Path], best: Best, tmp_path: P
     assert found == best
 
 
-def test_duckdb(exported: Callable[[str], Path], best: Best, monkeypatch: pytest.MonkeyPatch) -> None:
-    """search.sql ranks ties in the order of docids, too."""
-    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
-    monkeypatch.chdir(exported("parquet"))
-    rows = duckdb.sql(Path("search.sql").read_text()).fetchall()
-    found: Best = {}
-    for query, _, score in rows:
-        found.setdefault(query, []).append(score)
-    assert found == best
-    ranked = [(query, -score, docid) for query, docid, score in rows]
-    assert ranked == sorted(ranked)
+def duckdb(directory: Path) -> list[tuple]:
+    """Return the rows of search.sql in DuckDB."""
+    connection = pytest.importorskip("duckdb", reason="needs duckdb").connect()
+    for name in ("documents", "queries"):
+        connection.read_parquet(str(directory / f"{name}.parquet")).create_view(name)
+    return connection.sql((directory / "search.sql").read_text()).fetchall()
+
+
+def spark(directory: Path) -> list[tuple]:
+    """Return the rows of search.sql in Spark, on this machine."""
+    sql = pytest.importorskip("pyspark.sql", reason="needs pyspark: make spark")
+    options = {"spark.master": "local[2]", "spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2}
+    with sql.SparkSession.builder.config(map=options).getOrCreate() as session:
+        for name in ("documents", "queries"):
+            session.read.parquet(str(directory / f"{name}.parquet")).createOrReplaceTempView(name)
+        return [tuple(row) for row in session.sql((directory / "search.sql").read_text()).collect()]
+
+
+@pytest.mark.parametrize("rows_of", [duckdb, spark])
+def test_sql_ranks_as_lucene(
+    rows_of: Callable[[Path], list[tuple]], sample: Path, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """search.sql is the same everywhere: docids, integer scores and ranks, with ties in the order of docids."""
+    rows = rows_of(exported("parquet"))
+    ids, queries = VectorStore.open(sample / "topics").load()
+    rankings = Index.build(sample / "vectors", tmp_path / "index").searcher().search(queries.to_dicts(), HITS)
+    assert rows == [
+        (query, hit.docid, hit.score, rank)
+        for query, hits in sorted(zip(ids, rankings, strict=True), key=lambda pair: pair[0])
+        for rank, hit in enumerate(hits, 1)
+    ]
 
 
 def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path) -> None:

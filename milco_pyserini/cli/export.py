@@ -62,7 +62,7 @@ class ExportOptions:
         minimum=0,
         metavar="N",
         group=_SERVER,
-        help="replicas of the index, made once it is complete (default: same)",
+        help="replicas of the index once it is complete (default: what the server gives it)",
     )
     shard_id: int = option(0, minimum=0, group=_PARTS, help="shard of --vectors that this command exports, from 0")
     shard_num: int = option(
@@ -104,10 +104,10 @@ def command(options: ExportOptions) -> None:
         collection,
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
-        options.shard_id,
-        options.shard_num,
-        options.shards,
-        options.replicas,
+        shard_id=options.shard_id,
+        shard_num=options.shard_num,
+        shards=options.shards,
+        replicas=options.replicas,
     )
     if options.url:
         export_index(export, target, options.url, output, options.overwrite)

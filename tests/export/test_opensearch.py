@@ -234,6 +234,17 @@ def test_an_alias_and_another_mapping_are_refused(
     assert "milco export did not make it or its schema was changed" in failed(opensearch.urls[0], store, index)
 
 
+def test_the_commands_of_an_export_load_its_files(opensearch: Cluster, store: Path, index: str, tmp_path: Path) -> None:
+    """The server unpacks them; milco export finds nothing to add, and checks the scores."""
+    command = ["export", "--to", "opensearch", "--vectors", str(store), "--collection", index, "--output"]
+    assert main([*command, str(tmp_path / "out"), "--topics", str(store)]) == 0
+    readme = (tmp_path / "out/README.md").read_text("utf-8")
+    commands = readme.split("```sh\n")[1].split("```")[0].replace("http://localhost:9200", opensearch.urls[0])
+    subprocess.run(["bash", "-ec", commands], cwd=tmp_path / "out", check=True, capture_output=True)
+    assert meta_of(opensearch, index) == {"milco": Vectors.open(store).fingerprint}
+    assert fill(opensearch.urls[0], store, index) == 0
+
+
 def test_a_query_with_too_many_terms_is_one_line(
     opensearch: Cluster, index: str, tmp_path: Path, failed: Callable[..., str]
 ) -> None:

@@ -172,7 +172,7 @@ class Export:
                 self.documents.validate_fits(other)
         validate_shard_id(self.shard_id, self.shard_num)
         if self.is_shard and self.since is not None:
-            raise MilcoError("`since`: what was deleted is known of the whole store only: omit `shard_num`")
+            raise MilcoError("`since`: what was deleted is known only from all parts of the store: omit `shard_num`")
         self.exported = self.documents.take_shard(self.shard_id, self.shard_num) if self.is_shard else self.documents
         self.progress = Progress("documents", len(self.exported))
 
@@ -278,7 +278,7 @@ class Target:
     max_terms = 2**31
     exact_up_to = 2**24
     is_incremental = True
-    # Whether a running server is told the number of shards and replicas.
+    # Whether the number of shards and replicas of a running server's collection can be set.
     has_shards = False
     # What a server needs, if it was measured: bytes on disk, and postings in a second.
     posting_bytes = 0

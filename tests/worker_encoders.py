@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from milco_pyserini.sparse import SparseBatch, Vocabulary
 class WordLengthEncoder:
     """One term per text: column i with weight i, where i is the number of words."""
 
-    weight_hash = tokenizer_hash = "words"
+    hashes: ClassVar = dict.fromkeys(("weight_hash", "tokenizer_hash"), "words")
     dtype = "float32"
     encodes_documents = True
     vocabulary = Vocabulary([f"w{number}" for number in range(100)], [])

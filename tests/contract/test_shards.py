@@ -186,7 +186,7 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
     corpus = built.documents("bm25").path
     plain = {"plain": True, "scale": 1.0, "shard_num": 2}
     for source, engine, options, message in (
-        (corpus, BM25(language="en"), {"shard_num": 2}, "`shard_num` does not apply to engine bm25"),
+        (corpus, BM25(language="en"), {"shard_num": 2}, "`shard_num=2`: bm25 has no shards"),
         (built.path("jsonl"), "exact", {"shard_num": 3}, "`shard_num=3`.* 2 parts"),
         (corpus, "exact", plain, "`shard_num` divides the parts of a vector store"),
         (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "`shard_id=2`"),

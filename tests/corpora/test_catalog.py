@@ -123,7 +123,7 @@ def test_unknown_names_and_subcommands_get_the_nearest_match(capsys: pytest.Capt
     assert main(["lits"]) == 2
     assert "unknown subcommand 'lits': did you mean 'list'?" in capsys.readouterr().err
     assert main([]) == 0
-    assert "list  List the benchmarks" in capsys.readouterr().out
+    assert "List the benchmarks" in capsys.readouterr().out
 
 
 def test_topics_have_either_qrels_or_answers() -> None:

@@ -118,7 +118,7 @@ def test_settings_of_another_engine_are_refused(
 ) -> None:
     """The exact engine has no settings, and no recall to measure."""
     to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
-    assert "`n_postings=5`: exact has no settings" in refused(capsys, *to, "--set", "n_postings=5")
+    assert "--set n_postings=5: exact has no settings" in refused(capsys, *to, "--set", "n_postings=5")
     assert "--n-postings': did you mean '--set'?" in refused(capsys, *to, "--n-postings", "5")
     assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
 

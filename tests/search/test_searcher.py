@@ -169,7 +169,7 @@ def test_documents_are_stored_on_request_only(
         (["--corpus", "sample"], "--vectors and --corpus exclude each other"),
         (["--store", "--corpus", "sample"], "sample is not the corpus that was encoded: its texts have changed"),
         (["--store", "--corpus", "nothing.jsonl"], "nothing.jsonl: no such file"),
-        (["--store", "--set", "store_vectors=true"], "`store_vectors=true`: exact has no settings"),
+        (["--store", "--set", "store_vectors=true"], "--set store_vectors=true: exact has no settings"),
     ):
         assert index_command([*common, *more]) == 2
         assert message in capsys.readouterr().err

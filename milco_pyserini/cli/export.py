@@ -44,6 +44,12 @@ class ExportOptions:
     since: Path | None = option(
         None, metavar="DIR", help="store that the target has: only documents that differ from it are exported"
     )
+    store: bool = option(
+        False, help="documents next to the vectors, for hits and filters by their fields (not vespa, ciff, parquet)"
+    )
+    corpus: str | None = option(
+        None, metavar="NAME|PATH", help="with --store: the documents, if they moved since they were encoded"
+    )
     url: tuple[str, ...] = option(
         (),
         repeatable=True,
@@ -77,6 +83,8 @@ class ExportOptions:
         if not self.url:
             for name in changed_options(self, "shards", "replicas"):
                 yield f"{name} is for --url: files are loaded into the index that you create"
+        if self.corpus is not None and not self.store:
+            yield "--corpus is for --store: without it, an export has no documents"
         if "" in self.url:
             yield "--url is empty: give the URL of a running server"
 
@@ -87,6 +95,8 @@ def command(options: ExportOptions) -> None:
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.remote import export_index
+    from milco_pyserini.index.documents import open_corpus_documents
+    from milco_pyserini.sparse.store import shard_span
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
@@ -99,11 +109,22 @@ def command(options: ExportOptions) -> None:
             )
     default = INDEXES / (options.collection or name) if options.url else EXPORTS / name
     output = options.output or default.with_name(f"{default.name}.{target.name}")
+    if options.store:
+        target.validate_stores()
+    documents = Vectors.open(options.vectors, options.prune)
+    corpus = None
+    if options.store:
+        # Those before the shard are not looked at.
+        parts = documents.manifest["parts"]
+        before = parts[: shard_span(len(parts), options.shard_id, options.shard_num).start]
+        first = sum(part.get("texts", 0) for part in before)
+        corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     export = Export(
-        Vectors.open(options.vectors, options.prune),
+        documents,
         collection,
         None if options.topics is None else Vectors.open(options.topics),
         None if options.since is None else Vectors.open(options.since, options.prune),
+        corpus,
         shard_id=options.shard_id,
         shard_num=options.shard_num,
         shards=options.shards,

@@ -17,6 +17,7 @@ _SET = "set"
 # Command -> parameter of the functions that it calls -> the command's option, where their names differ.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "milco index": {"path": "output", "source": "vectors", "store_documents": "store"},
+    "milco export": {"store_documents": "store"},
     "milco index tune": {"path": "index"},
     "milco index update": {"path": "index", "source": "vectors"},
     "milco eval": {"corpora": "corpus"},

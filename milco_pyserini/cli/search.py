@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option, weights_option
+from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import DTYPES, RUNS, directory_name, only_index
@@ -63,7 +63,14 @@ class SearchOptions:
     query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
     index: tuple[Path, ...] = index_option()
     fuse: str | None = fuse_option()
-    weights: tuple[float, ...] = weights_option()
+    hybrid: bool = option(
+        False,
+        help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
+        "(elasticsearch, opensearch, qdrant)",
+    )
+    weights: tuple[float, ...] = option(
+        (), above=0, metavar="X", help="--fuse: a weight for each index (default: equal); --hybrid: for MILCO and BM25"
+    )
     k: int | None = option(
         None,
         minimum=1,
@@ -153,6 +160,11 @@ class SearchOptions:
     device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
+    @property
+    def fusion(self) -> str | None:
+        """How several rankings are fused; None if there is one."""
+        return "rrf" if self.hybrid else self.fuse
+
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
         is_prompt = sys.stdin.isatty() and sys.stdout.isatty() and self.topics is None
@@ -166,7 +178,10 @@ class SearchOptions:
         if not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
-        yield from fusion_conflicts(self, *_OF_ONE_INDEX)
+        if not self.hybrid:
+            yield from fusion_conflicts(self, *_OF_ONE_INDEX)
+        elif self.fuse is not None or len(self.index) > 1:
+            yield "--hybrid is for one index, --fuse searches several"
         try:
             parse_filters(self.filter)
             if self.balance is not None:
@@ -276,6 +291,8 @@ def command(options: SearchOptions) -> None:
 
     def open_searcher() -> "Searcher | HybridSearcher":
         searchers = [Searcher(index, queries, settings, options.corpus) for index in indexes]
+        if options.hybrid:
+            return searchers[0].with_bm25(options.weights or None)
         return HybridSearcher(searchers, options.fuse, options.weights or None) if options.fuse else searchers[0]
 
     if options.topics is None:
@@ -285,7 +302,7 @@ def command(options: SearchOptions) -> None:
         validate_tag(options.tag)
     for index in indexes:
         _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
-    names = "+".join(index.path.resolve().name for index in indexes) + (f".{options.fuse}" if options.fuse else "")
+    names = "+".join(index.path.resolve().name for index in indexes) + (f".{options.fusion}" if options.fusion else "")
     output = options.output or RUNS / f"{names}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
         validate_output_file(output, options.overwrite)
@@ -294,6 +311,8 @@ def command(options: SearchOptions) -> None:
         for name in ("alpha", "fuse") if options.query_encoder else ("encoder", "alpha", "fuse"):
             if (value := getattr(options, name)) is not None:
                 raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
+        if options.hybrid:
+            raise MilcoError(f"--hybrid: {options.topics} holds vectors, and BM25 needs texts")
     started = time.monotonic()
     searcher = open_searcher()
     # Before the encoder is loaded.
@@ -324,7 +343,7 @@ def write_run(
         balance=options.balance,
     )
     progress = Progress("queries", len(topics.ids))
-    tag = options.tag or f"milco-{options.fuse or engine.name}"
+    tag = options.tag or f"milco-{options.fusion or engine.name}"
     empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in results:
@@ -332,7 +351,7 @@ def write_run(
             empty += not len(query)
             without_hits += not len(best)
             progress.add(1, hits=len(best))
-    how = options.fuse or engine.exactness
+    how = options.fusion or engine.exactness
     progress.close(f"Searched {searcher.name} ({how}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""
@@ -397,7 +416,7 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
                 "fields": hit.document.fields if hit.document else None,
                 **(
                     {"by_index": {name: given._asdict() for name, given in hit.by_index.items()}}
-                    if options.fuse
+                    if options.fusion
                     else {}
                 ),
             }
@@ -405,8 +424,8 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
         ]
         index = searcher.searchers[0].index
         about: dict[str, Any] = {"index": str(index.path), "engine": index.engine.name}
-        if options.fuse:
-            about = {"indexes": [part.name for part in searcher.searchers], "fuse": options.fuse}
+        if options.fusion:
+            about = {"indexes": [part.name for part in searcher.searchers], "fuse": options.fusion}
         value = {
             "query": options.query,
             **about,

@@ -30,6 +30,12 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         raise MilcoError(f"`since`: files of {target.title} cannot be changed: export all documents")
     if export.is_shard:
         output /= shard_name(export.shard_id, export.shard_num)
+    if export.corpus is not None:
+        target.validate_stores(export.corpus.fields)
+        if export.since is not None:
+            raise MilcoError(
+                "`since`: files cannot tell which of the stored documents have changed: export all, or fill the server"
+            )
     determining = {
         "format_version": FORMAT_VERSION,
         "target": target.name,
@@ -39,6 +45,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         "shard": {"id": export.shard_id, "num": export.shard_num} if export.is_shard else None,
         "topics": None if export.topics is None else export.topics.fingerprint,
         "vectors": export.documents.about,
+        "stored_checksum": None if export.corpus is None else export.corpus.checksum,
         "milco_pyserini": __version__,
     }
     if not overwrite and is_export(output) and (existing := read_checked(output / MANIFEST)) | determining == existing:

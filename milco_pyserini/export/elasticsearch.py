@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,29 @@ import orjson
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Server, Target, Vector, write_lines, write_parts
+from milco_pyserini.export.elasticsearch_documents import (
+    filter_clauses,
+    flat_properties,
+    stored_json,
+    stored_properties,
+    stored_source,
+    text_analyzers,
+    text_query,
+)
+from milco_pyserini.export.protocol import (
+    HITS,
+    HYBRID_DEPTH,
+    RANK_CONSTANT,
+    EngineRequest,
+    Export,
+    Server,
+    Target,
+    Vector,
+    write_lines,
+    write_parts,
+)
 from milco_pyserini.export.server import API_KEY, BATCH, CA_FILE, client, validate_version
-from milco_pyserini.index.documents import Filters
+from milco_pyserini.index.documents import DocumentSchema, FieldFilters, filter_text
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
@@ -22,6 +43,7 @@ CONNECT_SECONDS = 10
 WINDOW = 10_000
 # A query may have 1,024 clauses (indices.query.bool.max_clause_count).
 _CLAUSES = 500
+_BAD_REQUEST = 400
 # A quarter less on disk.
 SETTINGS = {"index": {"codec": "best_compression"}}
 # While it is loaded: nothing is written twice, nor made searchable.
@@ -47,12 +69,18 @@ class ElasticsearchTarget(Target):
     # Measured with OpenSearch 2.19 on two cores, with documents of 217 terms.
     posting_bytes = 10
     postings_per_second = 290_000
+    stores_documents = True
+    field: Mapping[str, Any] = {"type": "sparse_vector", "index_options": {"prune": False}}
 
-    def mapping(self, statement: str) -> dict[str, Any]:
-        """Return the body that creates the index."""
-        field = {"type": "sparse_vector", "index_options": {"prune": False}}
-        mappings = {"_meta": {_STATED: statement}, "dynamic": False, "properties": {FIELD: field}}
-        return {"settings": SETTINGS, "mappings": mappings}
+    def mapping(
+        self, statement: str, schema: DocumentSchema | None = None, lacking: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Return the body that creates the index. lacking: analyzers that the server lacks."""
+        about: dict[str, Any] = {"_meta": {_STATED: statement}, "dynamic": False, "properties": {FIELD: self.field}}
+        if schema is not None:
+            about["_source"] = {"excludes": [FIELD]}
+            about["properties"] |= stored_properties(schema, lacking)
+        return {"settings": SETTINGS, "mappings": about}
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""
@@ -60,7 +88,7 @@ class ElasticsearchTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write mapping.json, documents-*.ndjson, and queries.ndjson with queries.ids, the ids in its order."""
-        write_json(directory / "mapping.json", self.mapping(export.documents.fingerprint))
+        write_json(directory / "mapping.json", self.mapping(export.statement, export.schema))
         write_parts(directory, "documents", "ndjson", self._bulk(export))
         if export.topics is not None:
             write_lines(directory / "queries.ndjson", self._searches(export.collection, export.topics))
@@ -68,7 +96,7 @@ class ElasticsearchTarget(Target):
 
     def _bulk(self, export: Export) -> Iterator[bytes]:
         for vector in self.documents(export):
-            yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps({FIELD: vector.weights})
+            yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps(source(vector))
         for docid in export.deleted:
             yield orjson.dumps({"delete": {"_id": docid}})
 
@@ -82,7 +110,16 @@ class ElasticsearchTarget(Target):
         body = {"size": k, "_source": False, "query": self.query(query)}
         return EngineRequest(f"/{collection}/_search", body)
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "ElasticsearchServer":
+    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+        """Return the request with the retriever rrf, which needs a license of Elastic."""
+        retrievers = [{"standard": {"query": query}} for query in (self.query(query), text_query(text))]
+        depths = {"rank_window_size": max(k, HYBRID_DEPTH), "rank_constant": RANK_CONSTANT}
+        body = {"size": k, "_source": False, "retriever": {"rrf": {"retrievers": retrievers, **depths}}}
+        return EngineRequest(f"/{collection}/_search", body)
+
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> "ElasticsearchServer":
         """Connect to URLs of one cluster, which may have a user and a password."""
         module = client("elasticsearch", self.name)
         # Otherwise the client trusts only the authorities of the package certifi.
@@ -94,9 +131,9 @@ class ElasticsearchTarget(Target):
         helpers = client("elasticsearch.helpers", self.name)
         # Elastic's serverless offering has the newest version, and gives another number; replicas are its own.
         if version.get("build_flavor") == "serverless":
-            return ElasticsearchServer(connected, helpers, self, collection, {"refresh_interval": "-1"})
+            return ElasticsearchServer(connected, helpers, self, collection, schema, {"refresh_interval": "-1"})
         validate_version(self.title, version["number"], (8, 19), (9, 1))
-        return ElasticsearchServer(connected, helpers, self, collection)
+        return ElasticsearchServer(connected, helpers, self, collection, schema)
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""
@@ -111,6 +148,8 @@ class ElasticsearchServer(Server):
     """
 
     writers = 4
+    ranged = frozenset(("string", "strings", "number"))
+    counted = frozenset(("string", "strings", "number", "boolean", "mixed"))
 
     def __init__(
         self,
@@ -118,10 +157,11 @@ class ElasticsearchServer(Server):
         helpers: Any,
         target: ElasticsearchTarget,
         index: str,
+        schema: DocumentSchema | None,
         loading: Mapping[str, str] = _LOADING,
     ) -> None:
         self.client, self._helpers, self._target, self._index = connected, helpers, target, index
-        self._loading = loading
+        self._schema, self._loading = schema, loading
         self._before: dict[str, str | None] = {}
 
     def stated(self, alias: bool = False) -> str | None:
@@ -147,19 +187,27 @@ class ElasticsearchServer(Server):
                 "Omit `shards`, or choose another `collection`.",
             )
         mapping = about["mappings"]
-        is_same = mapping.get("properties") == self._target.mapping("")["mappings"]["properties"]
+        properties = dict(flat_properties(mapping.get("properties", {})))
+        wanted = self._target.mapping("", self._schema)["mappings"]["properties"]
+        # An older version of the documents may have had other fields.
+        common = properties.keys() & wanted.keys()
+        is_same = properties.get(FIELD) == self._target.field
+        is_same &= all(properties[name].get("type") == wanted[name]["type"] for name in common)
         return mapping.get("_meta", {}).get(_STATED, "") if is_same else ""
 
     def create(self, statement: str) -> None:
         """Create the index, with the settings for loading."""
         given = {"number_of_shards": self.shards, "number_of_replicas": self.replicas}
-        body = self._target.mapping(statement)
-        settings = body["settings"]["index"] | {name: value for name, value in given.items() if value is not None}
-        self.client.indices.create(index=self._index, body=body | {"settings": {"index": settings}})
+        settings = SETTINGS["index"] | {name: value for name, value in given.items() if value is not None}
+        body = {"settings": {"index": settings}, "mappings": self._mapping(statement)}
+        self.client.indices.create(index=self._index, body=body)
         self.state(statement)
 
     def state(self, statement: str) -> None:
-        """Replace the statement in the mapping; a complete index gets the settings back that loading took from it."""
+        """Replace the statement in the mapping, and add what it lacks.
+
+        A complete index gets the settings back that loading took from it.
+        """
         about = self._about()[self._index]
         meta = about["mappings"].get("_meta", {})
         # Another run that completed the index meanwhile took them from _meta.
@@ -189,9 +237,7 @@ class ElasticsearchServer(Server):
 
     def write(self, vectors: list[Vector]) -> None:
         """Index documents by a bulk request."""
-        self._bulk(
-            ({"index": {"_id": vector.id}}, orjson.dumps({FIELD: vector.weights}).decode()) for vector in vectors
-        )
+        self._bulk(({"index": {"_id": vector.id}}, orjson.dumps(source(vector)).decode()) for vector in vectors)
 
     def delete(self, ids: list[str]) -> None:
         """Delete documents by a bulk request."""
@@ -206,11 +252,12 @@ class ElasticsearchServer(Server):
             raise self._missing_shards(f"{shards['total'] - shards['successful']} of {shards['total']}")
         return answer["count"]
 
-    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
-        bodies = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
+        searches = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
+        bodies = [self._filtered(body, filters) for body in searches]
         if k <= WINDOW:
-            found = self._searched([body | {"track_total_hits": False} for body in bodies])
+            found = self._searched(bodies)
         else:
             options = {"preserve_order": True, "size": WINDOW, "allow_partial_search_results": False}
             scans = (self._helpers.scan(self.client, body, index=self._index, **options) for body in bodies)
@@ -219,6 +266,12 @@ class ElasticsearchServer(Server):
             [(hit["_id"], self._target.score(query, hit["_score"])) for hit in hits]
             for query, hits in zip(queries, found, strict=True)
         ]
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Return the best documents by BM25, with the document frequencies of all shards."""
+        bodies = [self._filtered({"size": k, "_source": False, "query": text_query(text)}, filters) for text in texts]
+        found = self._searched(bodies, search_type="dfs_query_then_fetch")
+        return [[(hit["_id"], hit["_score"]) for hit in hits] for hits in found]
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return the scores of queries of one term, which are the named parts of a query for this document."""
@@ -235,10 +288,59 @@ class ElasticsearchServer(Server):
             found |= {int(place): score for place, score in hits[0].get("matched_queries", {}).items()}
         return {query.terms[place]: round(self._target.score(units[place], found[place])) for place in sorted(found)}
 
-    def _searched(self, bodies: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    def stored(self, ids: list[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the index has."""
+        answers = self.client.mget(index=self._index, body={"ids": ids})["docs"] if ids else []
+        if any("error" in answer for answer in answers):
+            raise RuntimeError(f"{self._index}: a shard has not answered")
+        return {answer["_id"]: stored_json(answer["_id"], answer["_source"]) for answer in answers if answer["found"]}
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each value of a field."""
+        counts: dict[str, int] = {}
+        pages: dict[str, Any] = {"sources": [{"value": {"terms": {"field": field}}}], "size": WINDOW}
+        while len(counts) < limit:
+            body = {"size": 0, "aggs": {"values": {"composite": pages}}}
+            found = self.client.search(index=self._index, body=body, allow_partial_search_results=False)
+            page = found["aggregations"]["values"]
+            counts |= {filter_text(bucket["key"]["value"]): bucket["doc_count"] for bucket in page["buckets"]}
+            if "after_key" not in page:
+                break
+            pages["after"] = page["after_key"]
+        return counts
+
+    def _mapping(self, statement: str) -> dict[str, Any]:
+        return self._target.mapping(statement, self._schema, self._lacking)["mappings"]
+
+    @cached_property
+    def _lacking(self) -> list[str]:
+        """The analyzers of languages that the server does not have."""
+        languages = text_analyzers(() if self._schema is None else self._schema.languages)
+        lacking = [analyzer for analyzer in sorted(set(languages.values())) if not self._has_analyzer(analyzer)]
+        if lacking:
+            codes = ", ".join(language for language, analyzer in languages.items() if analyzer in lacking)
+            log(f"{self._target.title} lacks the analyzers {', '.join(lacking)}: texts in {codes} get the standard one")
+        return lacking
+
+    def _has_analyzer(self, name: str) -> bool:
+        try:
+            self.client.indices.analyze(body={"analyzer": name, "text": "a"})
+        except Exception as error:
+            if getattr(error, "status_code", None) != _BAD_REQUEST:
+                raise
+            return False
+        return True
+
+    def _filtered(self, body: dict[str, Any], filters: FieldFilters) -> dict[str, Any]:
+        if filters and self._schema is not None:
+            clauses = filter_clauses(filters, self._schema.fields)
+            body["query"] = {"bool": {"must": body["query"], "filter": clauses}}
+        return body
+
+    def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[dict[str, Any]]]:
         """Return the hits of each search, by one request."""
-        header = {"index": self._index, "allow_partial_search_results": False}
-        lines = [line for body in bodies for line in (header, body)]
+        header = {"index": self._index, "allow_partial_search_results": False, **options}
+        lines = [line for body in bodies for line in (header, body | {"track_total_hits": False})]
         return [self._hits(answer) for answer in self.client.msearch(body=lines)["responses"]]
 
     def _hits(self, answer: Any) -> list[dict[str, Any]]:
@@ -262,7 +364,8 @@ class ElasticsearchServer(Server):
             self.client.indices.put_settings(index=self._index, body={"index": settings})
 
     def _remember(self, meta: dict[str, Any]) -> None:
-        self.client.indices.put_mapping(index=self._index, body={"_meta": meta})
+        body = {"_meta": meta, "properties": self._mapping("")["properties"]}
+        self.client.indices.put_mapping(index=self._index, body=body)
 
     def _missing_shards(self, number: str) -> MilcoError:
         return MilcoError(
@@ -274,3 +377,8 @@ class ElasticsearchServer(Server):
         limits = {"chunk_size": BATCH, "max_chunk_bytes": _REQUEST_BYTES, "expand_action_callback": tuple}
         # A document to delete may be gone.
         self._helpers.bulk(self.client, actions, index=self._index, ignore_status=(404,), **limits, **_PATIENCE)
+
+
+def source(vector: Vector) -> dict[str, Any]:
+    """Return the source of a document."""
+    return {FIELD: vector.weights} | ({} if vector.document is None else stored_source(vector.document))

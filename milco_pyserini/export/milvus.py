@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import API_KEY, client, single_url, validate_version
-from milco_pyserini.index.documents import Filters
+from milco_pyserini.export.server import API_KEY, client, no_bm25, single_url, validate_version
+from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, range_bounds
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+DOCUMENT = "document"
+# No document has this id.
+_NOTHING = 'docid == ""'
 # Those that JSON writes as \u and a number, which Milvus does not read in filters.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MOST_HITS = 16_384
@@ -39,6 +42,9 @@ class MilvusTarget(Target):
     title = "Milvus"
     # The length of a VARCHAR, in bytes.
     max_id_bytes = 512
+    stores_documents = True
+    # Of a JSON field.
+    max_document_bytes = 65_536
 
     def write(self, export: Export, directory: Path) -> None:
         """Write schema.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids."""
@@ -47,12 +53,13 @@ class MilvusTarget(Target):
             {"fieldName": "docid", "dataType": "VarChar", "isPrimary": True},
             {"fieldName": FIELD, "dataType": "SparseFloatVector"},
         ]
+        fields += [] if export.corpus is None else [{"fieldName": DOCUMENT, "dataType": "JSON"}]
         fields[0]["elementTypeParams"] = {"max_length": self.max_id_bytes}
         index = {"fieldName": FIELD, "indexName": FIELD, "indexType": "SPARSE_INVERTED_INDEX", "metricType": "IP"}
         schema = {"autoId": False, "enableDynamicField": False, "fields": fields}
         write_json(directory / "schema.json", {"collectionName": name, "schema": schema, "indexParams": [index]})
         start = b'{"collectionName":"%s",' % name.encode()
-        rows = (orjson.dumps({"docid": vector.id, FIELD: weights(vector)}) for vector in self.documents(export))
+        rows = map(orjson.dumps, map(row, self.documents(export)))
         write_parts(directory, "documents", "json", rows, start + b'"data":[\n', b",\n", b"\n]}\n")
         # A filter is a string that has strings.
         deleted = (orjson.dumps(orjson.dumps(docid).decode())[1:-1] for docid in export.deleted)
@@ -74,7 +81,9 @@ class MilvusTarget(Target):
         """Return the request for the best documents of a query."""
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "MilvusServer":
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
         url = single_url(self.title, urls)
         module = client("pymilvus", self.name)
@@ -82,14 +91,21 @@ class MilvusTarget(Target):
         version = connected.get_server_version()
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
-        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
+        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes, schema)
 
 
 class MilvusServer(Server):
     """A collection."""
 
-    def __init__(self, connected: Any, types: Any, collection: str, max_id_bytes: int) -> None:
+    ranged = frozenset(("string", "number"))
+    counted: frozenset[str] = frozenset()
+
+    def __init__(
+        self, connected: Any, types: Any, collection: str, max_id_bytes: int, schema: DocumentSchema | None
+    ) -> None:
         self.client, self._types, self._name, self._max_id_bytes = connected, types, collection, max_id_bytes
+        self._schema = schema
+        self._fields = {FIELD: types.SPARSE_FLOAT_VECTOR} | ({} if schema is None else {DOCUMENT: types.JSON})
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's properties."""
@@ -97,8 +113,12 @@ class MilvusServer(Server):
             return None
         about = self.client.describe_collection(self._name)
         fields = {field["name"]: field["type"] for field in about["fields"]}
-        is_same = fields == {"docid": self._types.VARCHAR, FIELD: self._types.SPARSE_FLOAT_VECTOR}
-        if not is_same:
+        types = self._types
+        if fields | {DOCUMENT: types.JSON} != {
+            "docid": types.VARCHAR,
+            FIELD: types.SPARSE_FLOAT_VECTOR,
+            DOCUMENT: types.JSON,
+        }:
             return ""
         # After a restart of the server it may not be in memory.
         self.client.load_collection(self._name)
@@ -108,7 +128,8 @@ class MilvusServer(Server):
         """Create the collection with its index, loaded."""
         schema, index = self.client.create_schema(auto_id=False), self.client.prepare_index_params()
         schema.add_field("docid", self._types.VARCHAR, is_primary=True, max_length=self._max_id_bytes)
-        schema.add_field(FIELD, self._types.SPARSE_FLOAT_VECTOR)
+        for name, kind in self._fields.items():
+            schema.add_field(name, kind)
         index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
         about = {"milco": statement}
         self.client.create_collection(self._name, schema=schema, index_params=index, properties=about)
@@ -125,7 +146,7 @@ class MilvusServer(Server):
 
     def write(self, vectors: list[Vector]) -> None:
         """Insert or replace rows."""
-        self.client.upsert(self._name, [{"docid": vector.id, FIELD: weights(vector)} for vector in vectors])
+        self.client.upsert(self._name, list(map(row, vectors)))
 
     def delete(self, ids: list[str]) -> None:
         """Delete rows."""
@@ -136,7 +157,7 @@ class MilvusServer(Server):
         self.client.flush(self._name)
         return self.client.query(self._name, filter="", output_fields=["count(*)"], **_LATEST)[0]["count(*)"]
 
-    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request. Raises MilcoError for more than Milvus returns."""
         if k > _MOST_HITS:
             raise MilcoError(
@@ -144,13 +165,35 @@ class MilvusServer(Server):
                 "last one included"
             )
         vectors = [dict(zip(query.columns, map(float, query.impacts), strict=True)) for query in queries]
-        found = self.client.search(self._name, vectors, anns_field=FIELD, limit=k, **_LATEST)
+        options: dict[str, Any] = {"anns_field": FIELD, "limit": k, "output_fields": ["docid"]}
+        if filters and self._schema is not None:
+            options["filter"] = document_filter(filters, self._schema.fields)
+        found = self.client.search(self._name, vectors, **options, **_LATEST)
         return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Raise MilcoError."""
+        raise no_bm25("Milvus")
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return impacts of the document's vector."""
         found = self.client.query(self._name, filter=_filter([docid]), output_fields=[FIELD], **_LATEST)
         return common_impacts(query, found[0][FIELD]) if found else None
+
+    def stored(self, ids: list[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the collection has."""
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", DOCUMENT], **_LATEST)
+        return {hit["docid"]: orjson.dumps(hit[DOCUMENT]).decode() for hit in found}
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Raise: Milvus counts no values."""
+        raise NotImplementedError
+
+
+def row(vector: Vector) -> dict[str, Any]:
+    """Return a document as a row."""
+    document = {} if vector.document is None else {DOCUMENT: vector.document}
+    return {"docid": vector.id, FIELD: weights(vector)} | document
 
 
 def weights(vector: Vector) -> dict[str, float]:
@@ -165,3 +208,24 @@ def _search(collection: str, queries: Iterable[Vector], k: int) -> dict[str, Any
 
 def _filter(ids: list[str]) -> str:
     return f"docid in {orjson.dumps(ids).decode()}"
+
+
+def document_filter(filters: FieldFilters, fields: Mapping[str, str]) -> str:
+    """Return a filter expression. fields: the type of each field; ranges are of numbers and of single strings."""
+    conditions = []
+    for name, wanted in filters.items():
+        place, kind = f"{DOCUMENT}[{_literal(name)}]", fields[name]
+        if isinstance(wanted, Mapping):
+            bounds = range_bounds(wanted, kind).items()
+            conditions += [f"{place} {operator} {_literal(value)}" for operator, value in bounds]
+            continue
+        # Milvus Lite has no "in" for members of JSON.
+        alternatives = [f"{place} == {_literal(value)}" for value in field_values(wanted, kind)]
+        if kind in ("strings", "mixed"):
+            alternatives.append(f"json_contains_any({place}, {_literal(wanted)})")
+        conditions.append(f"({' or '.join(alternatives) or _NOTHING})")
+    return " and ".join(conditions)
+
+
+def _literal(value: object) -> str:
+    return orjson.dumps(value).decode()

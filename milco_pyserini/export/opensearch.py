@@ -3,19 +3,15 @@
 import math
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.elasticsearch import (
-    CONNECT_SECONDS,
-    FIELD,
-    SETTINGS,
-    ElasticsearchServer,
-    ElasticsearchTarget,
-)
-from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.elasticsearch import CONNECT_SECONDS, FIELD, ElasticsearchServer, ElasticsearchTarget
+from milco_pyserini.export.elasticsearch_documents import text_query
+from milco_pyserini.export.protocol import HITS, HYBRID_DEPTH, RANK_CONSTANT, EngineRequest, Vector
 from milco_pyserini.export.server import client, validate_version
+from milco_pyserini.index.documents import DocumentSchema
 
 # A query's weight is in (0, 64]. Impacts divided by a power of two are exact, and so are their products and sums.
 _MAX_WEIGHT = 64
@@ -27,12 +23,7 @@ class OpenSearchTarget(ElasticsearchTarget):
 
     name = "opensearch"
     title = "OpenSearch"
-
-    def mapping(self, statement: str) -> dict[str, Any]:
-        """Return the body that creates the index."""
-        properties = {FIELD: {"type": "rank_features"}}
-        mappings = {"_meta": {"milco": statement}, "dynamic": False, "properties": properties}
-        return {"settings": SETTINGS, "mappings": mappings}
+    field: Mapping[str, Any] = {"type": "rank_features"}
 
     def query(self, vector: Vector) -> dict[str, Any]:
         """Return the query for a vector."""
@@ -40,7 +31,17 @@ class OpenSearchTarget(ElasticsearchTarget):
         weights = {term: impact / unit for term, impact in vector.weights.items()}
         return {"neural_sparse": {FIELD: {"query_tokens": weights}}}
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> ElasticsearchServer:
+    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+        """Return the request with the query hybrid, which brings its search pipeline (OpenSearch 2.19)."""
+        queries = {"queries": [self.query(query), text_query(text)], "pagination_depth": max(k, HYBRID_DEPTH)}
+        ranker = {"combination": {"technique": "rrf", "rank_constant": RANK_CONSTANT}}
+        pipeline = {"phase_results_processors": [{"score-ranker-processor": ranker}]}
+        body = {"size": k, "_source": False, "query": {"hybrid": queries}, "search_pipeline": pipeline}
+        return EngineRequest(f"/{collection}/_search", body)
+
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> ElasticsearchServer:
         """Connect to URLs of one cluster, which may have a user and a password."""
         options: dict[str, Any] = {"timeout": 120, "max_retries": 5, "retry_on_timeout": True}
         # The client takes the directory of certificates in this variable for a file.
@@ -51,7 +52,7 @@ class OpenSearchTarget(ElasticsearchTarget):
         if version.get("distribution") != "opensearch":
             raise MilcoError(f"this is not OpenSearch, but {version.get('distribution', 'Elasticsearch')}")
         validate_version(self.title, version["number"], (2, 14))
-        return ElasticsearchServer(connected, client("opensearchpy.helpers", self.name), self, collection)
+        return ElasticsearchServer(connected, client("opensearchpy.helpers", self.name), self, collection, schema)
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""

@@ -1,15 +1,29 @@
 """PostgreSQL with pgvector: a table of sparsevec, loaded by COPY."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.protocol import Export, Server, Target, Vector, common_impacts, render
-from milco_pyserini.export.server import client, single_url, validate_version
-from milco_pyserini.index.documents import Filters
+from milco_pyserini.export.server import client, no_bm25, single_url, validate_version
+from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 
 _COMMENT = "milco "
+# Name and type of a column.
+DOCUMENT = "document"
+_COLUMN = (
+    "select max(format_type(atttypid, atttypmod)) from pg_attribute where attrelid = to_regclass(%s) and attname = %s"
+)
+# The values of a field, of a list each one; none for a document without the field.
+_VALUES = (
+    f"jsonb_array_elements(case jsonb_typeof({DOCUMENT} -> %(field)s) when 'array' then {DOCUMENT} -> %(field)s "
+    f"else jsonb_build_array({DOCUMENT} -> %(field)s) end)"
+)
+_ZERO = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -20,6 +34,7 @@ class PgvectorTarget(Target):
     title = "pgvector"
     # Limit of a sparsevec.
     max_terms = 16_000
+    stores_documents = True
 
     def write(self, export: Export, directory: Path) -> None:
         """Write schema.sql, load.sql, search.sql, and their data: documents.copy, deleted.copy and queries.copy."""
@@ -33,7 +48,9 @@ class PgvectorTarget(Target):
         for name in names:
             render(f"pgvector.{name}", export, directory / name)
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "PgvectorServer":
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> "PgvectorServer":
         """Connect to a postgresql:// URL, or with the parameters of libpq."""
         url = single_url(self.title, urls)
         connected = client("psycopg", self.name).connect(url, connect_timeout=10, autocommit=True)
@@ -43,32 +60,35 @@ class PgvectorTarget(Target):
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
         validate_version(self.title, found[0], (0, 7))
-        return PgvectorServer(connected, collection, columns)
+        return PgvectorServer(connected, collection, columns, schema)
 
 
 class PgvectorServer(Server):
     """A table. Its name is in quotes, because it may be a word of SQL."""
 
-    def __init__(self, connected: Any, collection: str, columns: int) -> None:
+    ranged = frozenset(("string", "strings", "number"))
+    counted = frozenset(("string", "strings", "number", "boolean", "mixed"))
+
+    def __init__(self, connected: Any, collection: str, columns: int, schema: DocumentSchema | None) -> None:
         self.client, self._table, self._columns = connected, f'"{collection}"', columns
+        self._schema = schema
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the comment on the table."""
         if self._one("select to_regclass(%s)", self._table) is None:
             return None
-        kind = self._one(
-            "select max(format_type(atttypid, atttypmod)) from pg_attribute "
-            "where attrelid = to_regclass(%s) and attname = 'vector'",
-            self._table,
-        )
+        kind = self._one(_COLUMN, self._table, "vector")
         stated = self._one("select obj_description(to_regclass(%s))", self._table) or ""
         is_owned = kind == f"sparsevec({self._columns})" and stated.startswith(_COMMENT)
+        if "+" in stated:
+            is_owned &= self._one(_COLUMN, self._table, DOCUMENT) == "jsonb"
         return stated.removeprefix(_COMMENT) if is_owned else ""
 
     def create(self, statement: str) -> None:
         """Create the extension and the table."""
         self.client.execute("create extension if not exists vector")
         columns = f"docid text primary key, vector sparsevec({self._columns}) not null"
+        columns += "" if self._schema is None else f", {DOCUMENT} jsonb not null"
         with self.client.transaction():
             self.client.execute(f"create table {self._table} ({columns})")
             self.state(statement)
@@ -91,6 +111,7 @@ class PgvectorServer(Server):
             cursor.execute(
                 f"insert into {self._table} select * from milco_incoming "
                 "on conflict (docid) do update set vector = excluded.vector"
+                + ("" if self._schema is None else f", {DOCUMENT} = excluded.{DOCUMENT}")
             )
 
     def delete(self, ids: list[str]) -> None:
@@ -101,12 +122,24 @@ class PgvectorServer(Server):
         """Return the number of rows, which are searchable at once."""
         return self._one(f"select count(*) from {self._table}")
 
-    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents."""
-        sql = f"select docid, -(vector <#> %s::sparsevec) from {self._table} order by 2 desc limit %s"
-        found = [self.client.execute(sql, (row(query, self._columns).partition("\t")[2], k)) for query in queries]
+        condition, values = "", {"limit": k}
+        if filters and self._schema is not None:
+            condition, filtered = document_condition(filters, self._schema.fields)
+            condition, values = f"where {condition} ", values | filtered
+        sql = (
+            f"select docid, -(vector <#> %(vector)s::sparsevec) from {self._table} {condition}"
+            "order by 2 desc limit %(limit)s"
+        )
+        vectors = (row(query, self._columns).partition("\t")[2] for query in queries)
+        found = [self.client.execute(sql, {"vector": vector, **values}) for vector in vectors]
         # Rows without a common term have a score of 0.
         return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Raise MilcoError."""
+        raise no_bm25("pgvector")
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return impacts of the document's vector."""
@@ -116,6 +149,20 @@ class PgvectorServer(Server):
         pairs = (pair.split(":") for pair in found[0][1:].partition("}")[0].split(","))
         return common_impacts(query, {int(column) - 1: float(impact) for column, impact in pairs})
 
+    def stored(self, ids: list[str]) -> dict[str, str]:
+        """Return the JSON of those documents that the table has."""
+        sql = f"select docid, {DOCUMENT}::text from {self._table} where docid = any(%s)"
+        return dict(self.client.execute(sql, (ids,)).fetchall())
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each value of a field."""
+        sql = (
+            f"select value, count(distinct docid) from {self._table}, {_VALUES} as value "
+            f"where {DOCUMENT} ? %(field)s group by value limit %(limit)s"
+        )
+        rows = self.client.execute(sql, {"field": field, "limit": limit})
+        return {filter_text(value): count for value, count in rows}
+
     def _one(self, sql: str, *values: object) -> Any:
         return self.client.execute(sql, values).fetchone()[0]
 
@@ -123,7 +170,12 @@ class PgvectorServer(Server):
 def row(vector: Vector, columns: int) -> str:
     """Return a line of COPY. In pgvector's text form the first column is 1."""
     pairs = ",".join(f"{column + 1}:{impact}" for column, impact in zip(vector.columns, vector.impacts, strict=True))
-    return f"{quoted(vector.id)}\t{{{pairs}}}/{columns}"
+    line = f"{quoted(vector.id)}\t{{{pairs}}}/{columns}"
+    if vector.document is None:
+        return line
+    # PostgreSQL cannot store a zero byte, which JSON escapes.
+    document = _ZERO.sub(r"\1\\ufffd", orjson.dumps(vector.document).decode())
+    return f"{line}\t{document.translate(_ESCAPES)}"
 
 
 def quoted(docid: str) -> str:
@@ -136,3 +188,23 @@ def quoted(docid: str) -> str:
 def _write(path: Path, lines: Iterable[str]) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         handle.writelines(f"{line}\n" for line in lines)
+
+
+def document_condition(filters: FieldFilters, fields: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return a condition of SQL, and its parameters by name. fields: the type of each field."""
+    conditions: list[str] = []
+    parameters: dict[str, Any] = {}
+    for number, (name, wanted) in enumerate(filters.items()):
+        is_number = fields[name] == "number"
+        value = "(value #>> '{}')" + ("::numeric" if is_number else ' collate "C"')
+        if isinstance(wanted, Mapping):
+            bounds = range_bounds(wanted, fields[name])
+            tests = [f"{value} {operator} %(value_{number}{operator})s" for operator in bounds]
+            parameters |= {f"value_{number}{operator}": bound for operator, bound in bounds.items()}
+        else:
+            tests = [f"{value} = any(%(value_{number})s)"]
+            parameters[f"value_{number}"] = field_values(wanted, "number") if is_number else list(wanted)
+        parameters[f"field_{number}"] = name
+        elements = _VALUES.replace("field", f"field_{number}")
+        conditions.append(f"exists (select from {elements} as value where {' and '.join(tests)})")
+    return " and ".join(conditions), parameters

@@ -5,7 +5,7 @@ A document or query is a Vector: its id, terms, columns and impacts. A target wr
 
 import gzip
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.documents import WHITE_SPACE, Filters
+from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
 from milco_pyserini.index.sparse_engine import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.sparse import SparseBatch, VectorStore
@@ -31,6 +31,8 @@ from milco_pyserini.sparse.store import VOCABULARY, shard_span, validate_shard_i
 
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
+# Documents of each ranking that a hybrid search fuses, and the constant of reciprocal rank fusion.
+HYBRID_DEPTH, RANK_CONSTANT = 100, 60
 # Fields of a store's manifest by which users know the vectors of an export.
 _STATED = (*must_agree(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
 # Servers accept bodies of 32 MB (Qdrant) and more.
@@ -43,13 +45,14 @@ _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 class Vector(NamedTuple):
     """A document or query with its terms in the order of their columns in vocabulary.json.
 
-    impacts: integers of at least 1.
+    impacts: integers of at least 1; document: what is stored with it, the JSON object that an index stores.
     """
 
     id: str
     terms: list[str]
     columns: list[int]
     impacts: list[int]
+    document: dict[str, Any] | None = None
 
     @property
     def weights(self) -> dict[str, int]:
@@ -137,12 +140,14 @@ class Export:
         collection: name of the collection, index or table at the target.
         topics: encoded queries.
         since: export only what differs from these vectors.
+        corpus: what is stored with each document.
         shard_id, shard_num: export only one of shard_num shards, from 0, of consecutive parts of the store.
         shards, replicas: of the collection at a running server; by default what the server gives it.
 
     Attributes:
         written, empty, largest, deleted: after changed() has ended, the number of documents it yielded, the number of
             documents without terms, the largest impact, and ids that the target has and the documents lack.
+        outdated: returns those documents that the target stores otherwise, of some whose vectors are those of since.
         postings, id_with_space: then, the number of terms of all documents, and the first docid with white space.
 
     Raises:
@@ -154,6 +159,7 @@ class Export:
     collection: str
     topics: Vectors | None = None
     since: Vectors | None = None
+    corpus: CorpusDocuments | None = None
     shard_id: int = 0
     shard_num: int = 1
     shards: int | None = None
@@ -164,6 +170,7 @@ class Export:
     postings: int = 0
     id_with_space: str | None = None
     deleted: list[str] = field(default_factory=list)
+    outdated: Callable[[list[Vector]], Iterable[Vector]] = lambda _: ()
 
     def __post_init__(self) -> None:
         validate_collection(self.collection)
@@ -181,6 +188,16 @@ class Export:
         """Whether only a part of the documents is exported."""
         return self.shard_num > 1
 
+    @property
+    def statement(self) -> str:
+        """What a target that holds this export states: the fingerprint of the vectors, and that of stored documents."""
+        return self.documents.fingerprint + ("" if self.corpus is None else f"+{self.corpus.checksum}")
+
+    @property
+    def schema(self) -> DocumentSchema | None:
+        """The fields of stored documents."""
+        return None if self.corpus is None else self.corpus.schema
+
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
         self.written = 0
@@ -189,10 +206,22 @@ class Export:
         for ids, batch, content in vector_bytes(self.exported):
             self.progress.add(len(ids))
             self._measure(ids, batch)
-            for docid, vector, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
-                if vector is not None and not older.is_same(docid, vector):
+            same = []
+            for docid, bytes_, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
+                is_same = bytes_ is not None and older.is_same(docid, bytes_)
+                if bytes_ is None or (is_same and self.corpus is None):
+                    continue
+                vector = self.documents.vector(docid, columns, weights)
+                if self.corpus is not None:
+                    vector = vector._replace(document=orjson.loads(self.corpus.entry(docid, {}).raw))
+                if is_same:
+                    same.append(vector)
+                else:
                     self.written += 1
-                    yield self.documents.vector(docid, columns, weights)
+                    yield vector
+            for vector in self.outdated(same):
+                self.written += 1
+                yield vector
         self.deleted = older.remaining()
 
     def measure_all(self) -> None:
@@ -225,6 +254,9 @@ class Server(Protocol):
     # Those that the collection is to have; by default what the server gives it.
     shards: int | None = None
     replicas: int | None = None
+    # Types of the fields of which search() takes ranges, and whose values count_values() counts.
+    ranged: frozenset[str]
+    counted: frozenset[str]
 
     def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
@@ -253,18 +285,27 @@ class Server(Protocol):
     def finish(self) -> int:
         """Make all documents searchable, and return their number."""
 
-    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return docid and score of the k best documents of each query, best first, ties in any order.
 
         Every query has terms. Scores are in units of impacts: sums of products of integers. Threads may search at the
         same time. Raises an error if a part of the collection is not available.
 
         Args:
-            filters: only documents that have one of the values in each field.
+            filters: only documents that have one of the values in each field, or one in the range.
         """
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Return what search() returns, by BM25 of the stored texts. Raises MilcoError if the server cannot."""
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return what a document has of the terms of a query; None if the collection lacks the document."""
+
+    def stored(self, ids: list[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the collection has."""
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each value of a field; for more than limit values, some are enough."""
 
 
 class Target:
@@ -283,17 +324,24 @@ class Target:
     # What a server needs, if it was measured: bytes on disk, and postings in a second.
     posting_bytes = 0
     postings_per_second = 0
+    # Whether documents can be stored, names that their fields cannot have, and the bytes of their JSON.
+    stores_documents = False
+    own_fields: frozenset[str] = frozenset()
+    max_document_bytes = 2**31
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> Server:
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old.
 
         Args:
             urls: of one server; of a cluster, those of several of its nodes.
             columns: number of columns of a vector.
+            schema: of the documents that the collection stores; None if it stores none.
         """
         raise MilcoError(
             f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
@@ -303,6 +351,22 @@ class Target:
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""
         raise MilcoError(f"{self.title} is not searched over HTTP: see the README.md of its export")
+
+    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+        """Return the request that fuses the ranking of a query with BM25 of its text by reciprocal rank fusion.
+
+        Raises MilcoError if the target has no such API.
+        """
+        raise MilcoError(f"`hybrid`: elasticsearch, opensearch and qdrant have such a request, not {self.title}")
+
+    def validate_stores(self, fields: Iterable[str] = ()) -> None:
+        """Raise MilcoError if the target stores no documents, or has no room for a field with one of these names."""
+        if not self.stores_documents:
+            raise MilcoError(
+                f"`store_documents`: an export to {self.title} has no documents: omit it, and look them up by docid"
+            )
+        for name in self.own_fields.intersection(fields):
+            raise MilcoError(f"`store_documents`: {name} is {self.title}'s docid: rename that field of the corpus")
 
     def documents(self, export: Export) -> Iterator[Vector]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""
@@ -316,6 +380,11 @@ class Target:
                 raise MilcoError(
                     f"document {shown(vector.id)}: {len(vector.terms):,} terms, {self.title} takes {self.max_terms:,}",
                     f"Pass `prune=top-k:{self.max_terms}`.",
+                )
+            if vector.document is not None and (size := len(orjson.dumps(vector.document))) > self.max_document_bytes:
+                raise MilcoError(
+                    f"document {shown(vector.id)}: {size:,} bytes of JSON, {self.title} takes "
+                    f"{self.max_document_bytes:,}: omit `store_documents`, or split long texts into documents"
                 )
             yield vector
 
@@ -395,10 +464,11 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         documents=counted(export.written, "document") + changes,
         encoder=about.get("encoder"),
         flags=encode_flags(about),
-        fingerprint=export.documents.fingerprint,
+        fingerprint=export.statement,
         hits=HITS,
         scale=f"{about['scale']:g}",
         since=export.since is not None,
+        stored=export.corpus is not None,
         topics=export.topics is not None,
         vectors=export.documents.path,
         version=__version__,

@@ -3,7 +3,8 @@
 import os
 import re
 import uuid
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import orjson
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import (
     HITS,
+    HYBRID_DEPTH,
+    RANK_CONSTANT,
     EngineRequest,
     Export,
     Server,
@@ -21,11 +24,18 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import API_KEY, client, single_url, validate_version
-from milco_pyserini.index.documents import Filters
+from milco_pyserini.export.server import API_KEY, client, single_url, validate_version, version_of
+from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import is_json_with, write_json
 
+_DOCID, _CONTENTS = "docid", "contents"
+# Types of the index of a field; keyword for the others.
+_INDEXES = {"boolean": "bool", "integer": "integer", "number": "float"}
+# Splits text by the rules of Unicode, and languages without spaces by dictionaries. BM25 needs Qdrant 1.20.
+_TEXT_INDEX = {"type": "text", "tokenizer": "multilingual", "scoring": True}
+_TEXT_VERSION = (1, 20)
+_BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _POINTS = {"start": b'{"points":[\n', "separator": b",\n", "end": b"\n]}\n"}
 
 
@@ -34,11 +44,18 @@ class QdrantTarget(Target):
 
     name = "qdrant"
     title = "Qdrant"
+    stores_documents = True
+    own_fields = frozenset((_DOCID,))
 
     def write(self, export: Export, directory: Path) -> None:
-        """Write collection.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids."""
-        about = {"sparse_vectors": {VECTOR: {}}, "metadata": {"milco": export.documents.fingerprint}}
+        """Write collection.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids.
+
+        For stored documents, fields.jsonl has a request for the index of each field.
+        """
+        about = {"sparse_vectors": {VECTOR: {}}, "metadata": {"milco": export.statement}}
         write_json(directory / "collection.json", about)
+        if export.schema is not None:
+            write_lines(directory / "fields.jsonl", field_indexes(export.schema))
         points = (orjson.dumps(point(vector)) for vector in self.documents(export))
         write_parts(directory, "documents", "json", points, **_POINTS)
         write_parts(directory, "deleted", "json", (orjson.dumps(point_id(one)) for one in export.deleted), **_POINTS)
@@ -52,7 +69,20 @@ class QdrantTarget(Target):
         body = {"query": sparse(query), "using": VECTOR, "limit": k, "with_payload": True}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
-    def connect(self, urls: Sequence[str], collection: str, columns: int) -> "QdrantServer":
+    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+        """Return the request that fuses two prefetched rankings (Qdrant 1.20)."""
+        depth = max(k, HYBRID_DEPTH)
+        rankings = [
+            {"query": sparse(query), "using": VECTOR, "limit": depth},
+            {"query": {"text": text}, "using": _CONTENTS, "limit": depth},
+        ]
+        fusion = {"rrf": {"k": RANK_CONSTANT}}
+        body = {"prefetch": rankings, "query": fusion, "limit": k, "with_payload": [_DOCID]}
+        return EngineRequest(f"/collections/{collection}/points/query", body)
+
+    def connect(
+        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+    ) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
         url = single_url(self.title, urls)
         qdrant = client("qdrant_client", self.name)
@@ -66,14 +96,18 @@ class QdrantTarget(Target):
         else:
             connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))
-        return QdrantServer(connected, qdrant.models, collection)
+        return QdrantServer(connected, qdrant.models, collection, schema)
 
 
 class QdrantServer(Server):
     """A collection."""
 
-    def __init__(self, connected: Any, models: Any, collection: str) -> None:
-        self.client, self._models, self._name = connected, models, collection
+    # Strings have no order there, and only keywords and booleans are counted.
+    ranged = frozenset(("number",))
+    counted = frozenset(("string", "strings", "boolean"))
+
+    def __init__(self, connected: Any, models: Any, collection: str, schema: DocumentSchema | None) -> None:
+        self.client, self._models, self._name, self._schema = connected, models, collection, schema
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's metadata."""
@@ -87,6 +121,7 @@ class QdrantServer(Server):
         """Create the collection."""
         sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": statement}
         self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
+        self._index_fields()
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids whose points exist."""
@@ -102,23 +137,21 @@ class QdrantServer(Server):
         self.client.delete(self._name, self._models.PointIdsList(points=list(map(point_id, ids))), wait=True)
 
     def state(self, statement: str) -> None:
-        """Replace the statement in the collection's metadata."""
+        """Replace the statement in the collection's metadata, and add indexes of fields that it lacks."""
         self.client.update_collection(self._name, metadata={"milco": statement})
+        self._index_fields()
 
     def finish(self) -> int:
         """Return the number of points, which are searchable at once."""
         return self.client.count(self._name, exact=True).count
 
-    def search(self, queries: Sequence[Vector], k: int, filters: Filters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request."""
-        requests = [
-            self._models.QueryRequest(
-                query=self._models.SparseVector(**sparse(query)), using=VECTOR, limit=k, with_payload=["docid"]
-            )
-            for query in queries
-        ]
-        found = self.client.query_batch_points(self._name, requests)
-        return [[(hit.payload["docid"], hit.score) for hit in answer.points] for answer in found]
+        return self._searched([self._models.SparseVector(**sparse(query)) for query in queries], VECTOR, k, filters)
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Return the best documents by BM25 (Qdrant 1.20)."""
+        return self._searched([self._models.TextQuery(text=text) for text in texts], _CONTENTS, k, filters)
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return impacts of the document's vector."""
@@ -128,6 +161,39 @@ class QdrantServer(Server):
         vector = found[0].vector[VECTOR]
         return common_impacts(query, dict(zip(vector.indices, vector.values, strict=True)))
 
+    def stored(self, ids: list[str]) -> dict[str, str]:
+        """Return the JSON in the payload of those docids whose points exist."""
+        points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=True)
+        payloads = ((point.payload.pop(_DOCID), point.payload) for point in points)
+        return {docid: orjson.dumps({"id": docid, **payload}).decode() for docid, payload in payloads}
+
+    def count_values(self, field: str, limit: int) -> dict[str, int]:
+        """Return how many documents have each value of a field."""
+        found = self.client.facet(self._name, payload_key(field), limit=limit, exact=True)
+        return {filter_text(hit.value): hit.count for hit in found.hits}
+
+    def _searched(
+        self, queries: Sequence[Any], using: str, k: int, filters: FieldFilters
+    ) -> list[list[tuple[str, float]]]:
+        options: dict[str, Any] = {"using": using, "limit": k, "with_payload": [_DOCID]}
+        if filters and self._schema is not None:
+            options["filter"] = self._models.Filter(**payload_filter(filters, self._schema.fields))
+        requests = [self._models.QueryRequest(query=query, **options) for query in queries]
+        found = self.client.query_batch_points(self._name, requests)
+        return [[(hit.payload[_DOCID], hit.score) for hit in answer.points] for answer in found]
+
+    def _index_fields(self) -> None:
+        """Make the indexes of fields; existing ones are left as they are."""
+        if self._schema is None:
+            return
+        has_text = version_of(self.client.info().version) >= _TEXT_VERSION
+        with warnings.catch_warnings():
+            # The client's local mode has none.
+            warnings.filterwarnings("ignore", message="Payload indexes have no effect")
+            for index in field_indexes(self._schema):
+                if has_text or index["field_schema"] != _TEXT_INDEX:
+                    self.client.create_payload_index(self._name, **index)
+
 
 def point_id(docid: str) -> str:
     """Return the id of a document's point."""
@@ -136,9 +202,49 @@ def point_id(docid: str) -> str:
 
 def point(vector: Vector) -> dict[str, Any]:
     """Return a document as a point of the REST API."""
-    return {"id": point_id(vector.id), "vector": {VECTOR: sparse(vector)}, "payload": {"docid": vector.id}}
+    payload = {name: value for name, value in (vector.document or {}).items() if name != "id"}
+    payload[_DOCID] = vector.id
+    return {"id": point_id(vector.id), "vector": {VECTOR: sparse(vector)}, "payload": payload}
 
 
 def sparse(vector: Vector) -> dict[str, Any]:
     """Return columns and impacts; Qdrant's numbers are floats."""
     return {"indices": vector.columns, "values": list(map(float, vector.impacts))}
+
+
+def field_indexes(schema: DocumentSchema) -> list[dict[str, Any]]:
+    """Return a request for the index of each field of stored documents, and for that of their text."""
+    indexes: list[dict[str, Any]] = [
+        {"field_name": payload_key(name), "field_schema": _INDEXES.get(kind, "keyword")}
+        for name, kind in schema.kinds.items()
+    ]
+    return [*indexes, {"field_name": _CONTENTS, "field_schema": _TEXT_INDEX}]
+
+
+def payload_key(field: str) -> str:
+    """Return the path of a field in a payload, where a dot would lead into an object."""
+    return field if re.fullmatch(r"[\w-]+", field) else f'"{field}"'
+
+
+def payload_filter(filters: FieldFilters, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return a filter of the REST API. fields: the type of each field; ranges are of numbers."""
+    conditions: list[dict[str, Any]] = []
+    for name, wanted in filters.items():
+        key, kind = payload_key(name), fields[name]
+        if isinstance(wanted, Mapping):
+            bounds = {_BOUNDS[operator]: value for operator, value in range_bounds(wanted, kind).items()}
+            conditions.append({"key": key, "range": bounds})
+            continue
+        values = field_values(wanted, kind)
+        strings = [value for value in values if isinstance(value, str)]
+        # One that finds nothing, if there are no strings.
+        alternatives: list[dict[str, Any]] = [{"key": key, "match": {"any": strings}}]
+        for value in values[len(strings) :]:
+            is_flag = isinstance(value, bool)
+            alternatives.append({"key": key} | ({"match": {"value": value}} if is_flag else _equal(value)))
+        conditions.append({"should": alternatives})
+    return {"must": conditions}
+
+
+def _equal(number: float) -> dict[str, Any]:
+    return {"range": {"gte": number, "lte": number}}

@@ -34,7 +34,7 @@ def find_target(name: str) -> Target:
 
 
 def search_request(
-    target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, k: int = HITS
+    target: str, collection: str, encoder: "MilcoQueryEncoder", text: str, k: int = HITS, hybrid: bool = False
 ) -> EngineRequest:
     """Return the request by which an application searches an exported collection for a text.
 
@@ -50,6 +50,8 @@ def search_request(
         encoder: that of the documents, with their views; not another one for queries only, whose columns may be
             others. with_alpha() weighs the views.
         k: documents to return.
+        hybrid: fuse the ranking with that of BM25, by reciprocal rank fusion (elasticsearch, opensearch, qdrant). The
+            collection was filled with stored documents.
 
     Raises:
         MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.
@@ -63,4 +65,6 @@ def search_request(
     columns = encoder.encoder.vocabulary.columns
     terms = sorted(impacts, key=columns.__getitem__)
     vector = Vector("", terms, [columns[term] for term in terms], [impacts[term] for term in terms])
+    if hybrid:
+        return engine.hybrid_request(vector, text, collection, k)
     return engine.search_request(vector, collection, k)

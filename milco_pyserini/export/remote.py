@@ -2,10 +2,12 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill, server_errors, server_name, without_password
 from milco_pyserini.index.directory import FORMAT_VERSION
-from milco_pyserini.index.documents import Filters, indexed_corpus_paths
+from milco_pyserini.index.documents import DocumentSchema, FieldFilters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.index.remote import URL, Remote
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
@@ -27,6 +29,8 @@ from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 # Queries of a request, and hits of its answer.
 _QUERIES, _HITS = 64, 100_000
 _MOVED = f"If it has moved, or needs a password, put its URL into the environment variable {URL}."
+
+Ranking = list[tuple[str, float]]
 
 
 def export_index(
@@ -60,7 +64,7 @@ def export_index(
         "format_version": FORMAT_VERSION,
         **place,
         "urls": [without_password(url, "") for url in urls],
-        "fingerprint": documents.fingerprint,
+        "fingerprint": export.statement,
         "exactness": Remote.exactness,
         "documents": documents.manifest["documents"] - export.empty,
         "empty_documents": export.empty,
@@ -69,6 +73,7 @@ def export_index(
         "id_with_space": export.id_with_space,
         "milco_pyserini": __version__,
         "vectors": documents.manifest | {"scale": documents.about["scale"]},
+        **({} if export.schema is None else {"schema": asdict(export.schema), "fields": export.schema.fields}),
         "corpus_paths": indexed_corpus_paths(documents, output),
         "files": describe_files(documents.path, [Path(VOCABULARY)]),
     }
@@ -107,6 +112,7 @@ class RemoteSearcher(EngineSearcher):
         self._name = name
         self._columns = columns
         self._scale = scale
+        self.ranged = server.ranged
 
     @classmethod
     def open(cls, directory: Path, manifest: dict, urls: Sequence[str]) -> Self:
@@ -114,7 +120,8 @@ class RemoteSearcher(EngineSearcher):
         terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
         target, collection = find_target(manifest["target"]), manifest["collection"]
         name = server_name(target, urls)
-        server = connect(target, urls, collection, len(terms), _MOVED)
+        schema = DocumentSchema(**manifest["schema"]) if "schema" in manifest else None
+        server = connect(target, urls, collection, len(terms), schema, _MOVED)
         try:
             with server_errors(name, _MOVED):
                 stated = server.stated(alias=True)
@@ -137,7 +144,9 @@ class RemoteSearcher(EngineSearcher):
         """Return hits with float32 scores."""
         return self.find_filtered(queries, k, threads, {})
 
-    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
+    def find_filtered(
+        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: FieldFilters
+    ) -> list[Hits]:
         """Return hits as find() does, of documents that have one of the values in each field.
 
         Ties are in ascending order of docid: where the last one ties with the next, more documents are fetched.
@@ -150,8 +159,9 @@ class RemoteSearcher(EngineSearcher):
             waiting = [vectors[number] for number in pending]
             batches = [waiting[start : start + size] for start in range(0, len(waiting), size)]
             tied = []
-            rankings = self._searched(batches, limit, threads, filters)
-            for number, ranking in zip(pending, rankings, strict=True):
+            search = partial(self._server.search, k=limit, filters=filters)
+            for number, hits in zip(pending, self.searched(search, batches, threads), strict=True):
+                ranking = [(docid, float(round(score))) for docid, score in hits]
                 if len(ranking) == limit and ranking[-1][1] == ranking[k - 1][1]:
                     tied.append(number)
                     continue
@@ -160,6 +170,24 @@ class RemoteSearcher(EngineSearcher):
                 found[number] = Hits([docid for _, docid in best], scores)
             pending, limit = tied, limit * 4
         return found
+
+    def bm25(self) -> "RemoteTextSearcher":
+        """Return a searcher of the stored texts."""
+        if self.fields is None:
+            raise MilcoError(f"`hybrid`: {self.path} stores no texts", "Fill a collection by milco export --store.")
+        return RemoteTextSearcher(self, self._server)
+
+    def stored(self, docids: Sequence[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the server has."""
+        with server_errors(self._name, ""):
+            return self._server.stored(list(docids))
+
+    def count_values(self, field: str, limit: int) -> dict[str, int] | None:
+        """Return how many documents have each value of a field; None if the server does not count them."""
+        if self.fields is None or self.fields[field] not in self._server.counted:
+            return None
+        with server_errors(self._name, ""):
+            return self._server.count_values(field, limit)
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
         """Return the impacts that the server has."""
@@ -172,18 +200,46 @@ class RemoteSearcher(EngineSearcher):
         terms = [term for _, term in known]
         return Vector("", terms, [column for column, _ in known], [impacts[term] for term in terms])
 
-    def _searched(
-        self, batches: Sequence[Sequence[Vector]], k: int, threads: int, filters: Filters
-    ) -> list[list[tuple[str, float]]]:
-        """Return docids and integer scores for each query of the batches."""
-
-        def search(batch: Sequence[Vector]) -> list[list[tuple[str, float]]]:
-            return self._server.search(batch, k, filters)
-
+    def searched(self, search: Callable[[Any], list[Ranking]], batches: Sequence[Any], threads: int) -> list[Ranking]:
+        """Return docids and scores for each query of the batches."""
         with server_errors(self._name, _MOVED):
             if min(threads, len(batches)) == 1:
                 found = list(map(search, batches))
             else:
                 with ThreadPoolExecutor(threads) as pool:
                     found = list(pool.map(search, batches))
-        return [[(docid, float(round(score))) for docid, score in ranking] for batch in found for ranking in batch]
+        return [ranking for batch in found for ranking in batch]
+
+
+class RemoteTextSearcher(EngineSearcher):
+    """The texts that a filled server stores, ranked by BM25. Queries are texts, ties are in order of docid.
+
+    Which ones of the documents that tie with the last are found is the server's choice.
+    """
+
+    def __init__(self, searcher: RemoteSearcher, server: Server) -> None:
+        super().__init__(Remote.name, searcher.path, searcher.num_documents)
+        self.fields, self.ranged, self._searcher, self._server = searcher.fields, searcher.ranged, searcher, server
+
+    def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
+        """Return hits with the scores of the server."""
+        return self.find_filtered(queries, k, threads, {})
+
+    def find_filtered(self, queries: Sequence[str], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
+        """Return hits as find() does, of documents that pass the filters."""
+        rankings = []
+        batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
+        search = partial(self._server.search_texts, k=k, filters=filters)
+        for found in self._searcher.searched(search, batches, threads):
+            best = sorted((-score, docid) for docid, score in found)
+            scores = np.asarray([-score for score, _ in best], np.float32)
+            rankings.append(Hits([docid for _, docid in best], scores))
+        return rankings
+
+    def stored(self, docids: Sequence[str]) -> dict[str, str]:
+        """Return the stored JSON of those documents that the server has."""
+        return self._searcher.stored(docids)
+
+    def count_values(self, field: str, limit: int) -> dict[str, int] | None:
+        """Return how many documents have each value of a field; None if the server does not count them."""
+        return self._searcher.count_values(field, limit)

@@ -8,15 +8,18 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import orjson
 
 from milco_pyserini.console import counted, duration, log
 from milco_pyserini.errors import MilcoError, Unreachable, shown
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
+from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.index.exact import Exact
 
 # The name of a variable in the environment; passwords can be in the URL.
@@ -63,13 +66,17 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
             raise MilcoError(
                 f"`{name}` is for Elasticsearch and OpenSearch: milco export does not set the {name} of {target.title}"
             )
+    if export.corpus is not None:
+        target.validate_stores(export.corpus.fields)
     place = server_name(target, urls)
-    server = connect(target, urls, export.collection, len(export.documents.terms))
+    server = connect(target, urls, export.collection, len(export.documents.terms), export.schema)
     server.shards, server.replicas = export.shards, export.replicas
     with contextlib.closing(server.client), server_errors(place, _RESUMES.capitalize()):
-        stated, wanted = server.stated(), export.documents.fingerprint
+        stated, wanted = server.stated(), export.statement
         under_way = f"{'' if export.since is None else export.since.fingerprint}>{wanted}"
         _validate_stated(export, place, stated, under_way)
+        if export.since is not None and export.corpus is not None:
+            export.outdated = partial(_outdated, server)
         batches = _batches(target.documents(export))
         first = next(batches, [])
         if export.since is None and not first:
@@ -115,10 +122,23 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
     return True
 
 
-def connect(target: Target, urls: Sequence[str], collection: str, columns: int, hint: str = "") -> Server:
+def connect(
+    target: Target,
+    urls: Sequence[str],
+    collection: str,
+    columns: int,
+    schema: DocumentSchema | None = None,
+    hint: str = "",
+) -> Server:
     """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
     with server_errors(f"cannot connect to {server_name(target, urls)}", hint, Unreachable):
-        return target.connect(urls, collection, columns)
+        return target.connect(urls, collection, columns, schema)
+
+
+def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
+    """Return those documents that a server stores otherwise: their fields may have changed."""
+    stored = server.stored([vector.id for vector in vectors])
+    return [vector for vector in vectors if orjson.loads(stored.get(vector.id, "null")) != vector.document]
 
 
 def single_url(title: str, urls: Sequence[str]) -> str:
@@ -126,6 +146,14 @@ def single_url(title: str, urls: Sequence[str]) -> str:
     if len(urls) > 1:
         raise MilcoError(f"`url`: {len(urls)} are given, and the client of {title} takes one")
     return urls[0]
+
+
+def no_bm25(title: str) -> MilcoError:
+    """Return the error of a server whose texts milco_pyserini does not search."""
+    return MilcoError(
+        f"`hybrid`: {title} is not searched by BM25, elasticsearch, opensearch and qdrant (1.20) are",
+        "Build an index of engine bm25, and fuse both indexes.",
+    )
 
 
 def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:
@@ -193,10 +221,16 @@ def client(module: str, extra: str) -> Any:
 
 def validate_version(title: str, version: str, *oldest: tuple[int, int]) -> None:
     """Raise MilcoError unless a version is at least one of oldest of its major version, or of a later major version."""
-    major, minor = (int(number) for number in re.findall(r"\d+", f"{version} 0 0")[:2])
-    if (major, minor) < max((version for version in oldest if version[0] == major), default=oldest[-1]):
+    found = version_of(version)
+    if found < max((version for version in oldest if version[0] == found[0]), default=oldest[-1]):
         needed = " or ".join(f"{version[0]}.{version[1]}" for version in oldest)
         raise MilcoError(f"this is {title} {version}: {needed} or later is needed")
+
+
+def version_of(version: str) -> tuple[int, int]:
+    """Return the major and the minor version."""
+    major, minor = (int(number) for number in re.findall(r"\d+", f"{version} 0 0")[:2])
+    return major, minor
 
 
 def _validate_stated(export: Export, place: str, stated: str | None, under_way: str) -> None:
@@ -209,15 +243,23 @@ def _validate_stated(export: Export, place: str, stated: str | None, under_way: 
             f"{collection} exists, and milco export did not make it or its schema was changed",
             "Choose another `collection`, or delete it.",
         )
-    if stated is None or stated in (export.documents.fingerprint, since and since.fingerprint, under_way):
+    if stated is None or stated in (export.statement, under_way):
         return
     if ">" in stated:
         raise MilcoError(
             f"{collection} is incomplete: another export was interrupted",
             "Run that command again first, choose another `collection`, or delete it.",
         )
+    vectors, is_stored, _ = stated.partition("+")
+    if bool(is_stored) != (export.corpus is not None):
+        raise MilcoError(
+            f"{collection} was filled {'with' if is_stored else 'without'} documents: "
+            f"{'pass' if is_stored else 'omit'} `store_documents=True`, or choose another `collection`"
+        )
+    if since is not None and vectors == since.fingerprint:
+        return
     raise MilcoError(
-        f"{collection} exists and was filled with other vectors",
+        f"{collection} exists and was filled with other vectors{' or documents' if is_stored else ''}",
         "Choose another `collection`, delete it, or pass the store that it was filled with, by the same `prune`, as "
         "`since`.",
     )

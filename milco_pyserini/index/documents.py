@@ -6,10 +6,12 @@ title, and with its fields. Of the passages of one document, only the first has 
 
 import contextlib
 import json
+import math
 import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import ge, gt, le, lt
@@ -29,12 +31,22 @@ from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
 MAX_VALUE_BYTES = 1024
 # Of a field with more values, these are not counted, and no range is found.
 MAX_VALUES = 100_000
+# The field with the language of a document.
+LANGUAGE = "lang"
 PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
 # In place of its text, a passage names the one that has it.
 _HOLDER = "passage"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _RESERVED = ("id", "contents", "raw", "vector")
-_TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "strings"}
+_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "strings"}
+# The types of fields do not distinguish these kinds.
+_TYPES = {"integer": "number", "date": "string"}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
+# Kinds that have one in common.
+_JOINED = {"number": {"integer", "number"}, "string": {"date", "string"}, "strings": {"date", "string", "strings"}}
+_MAX_INTEGER = 2**63 - 1
+# Of a collection whose documents have more, something else is meant.
+_MAX_LANGUAGES = 1000
 # ASCII, which separates the columns of a run.
 WHITE_SPACE = re.compile(r"\s", re.ASCII)
 
@@ -107,6 +119,27 @@ class OtherTextsError(MilcoError):
 Filters = Mapping[str, Sequence[str]]
 """Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
 
+FieldFilters = Mapping[str, Sequence[str] | Mapping[str, Any]]
+"""Filters, or a range of values: {"year": {">=": 2000, "<": 2010}}."""
+
+
+@dataclass(frozen=True)
+class DocumentSchema:
+    """What documents have.
+
+    Args:
+        kinds: the kind of each field: its type, or more precisely integer or date if all of its values are.
+        languages: the values of the field lang.
+    """
+
+    kinds: Mapping[str, str]
+    languages: Sequence[str] = ()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The type of each field: string, strings, number, boolean, or mixed."""
+        return {field: _TYPES.get(kind, kind) for field, kind in self.kinds.items()}
+
 
 class StoredDocument(NamedTuple):
     """A document as an index stores it: its JSON, and (number of the field, value) of all that filters find."""
@@ -145,8 +178,10 @@ class CorpusDocuments:
         self.name = name
         self.passages = passages
         self.vectors = vectors
-        self.fields, self.checksum = _read_fields(documents, name, digest)
-        """The type of each field: string, strings, number, boolean, or mixed; a digest of all that is stored."""
+        self.schema, self.checksum = _read_schema(documents, name, digest)
+        """What the documents have, and a digest of all that is stored."""
+        self.fields = self.schema.fields
+        """The type of each field: string, strings, number, boolean, or mixed."""
         self._numbers = {field: number for number, field in enumerate(self.fields)}
         self._stream = chain(islice(documents, first, None), islice(documents, first))
         self._last: Document | None = None
@@ -318,7 +353,8 @@ def validate_filters(
     if fields is None:
         raise MilcoError(
             f"{index} stores no fields to filter by",
-            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant",
+            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant; or "
+            "fill the server with milco export --store",
         )
     wanted: dict[str, list[str] | dict[str, Any]] = {}
     for name, given in filters.items():
@@ -366,6 +402,35 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
     return sorted(text for text, value in found if all(holds(value, limit) for holds, limit in limits))
 
 
+def parse_number(text: str) -> int | float:
+    """Return the number that a text is. Raises ValueError if it is none."""
+    # Integers of any size are exact.
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
+
+
+def field_values(texts: Iterable[str], kind: str) -> list[Any]:
+    """Return the values of a field of some type, strings, numbers and booleans, that have one of the texts."""
+    texts = list(texts)
+    values: list[Any] = []
+    if kind in ("string", "strings", "mixed"):
+        values += texts
+    if kind in ("number", "mixed"):
+        for text in texts:
+            with contextlib.suppress(ValueError):
+                number = parse_number(text)
+                # inf and nan are no JSON, and 1.0 is not the text of a value.
+                values += [number] if math.isfinite(number) and filter_text(number) == text else []
+    if kind in ("boolean", "mixed"):
+        values += [text == "true" for text in texts if text in ("true", "false")]
+    return values
+
+
+def range_bounds(bounds: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the bounds of a range as numbers, for a field of numbers, or else as strings."""
+    texts = {operator: filter_text(value) for operator, value in bounds.items()}
+    return {operator: parse_number(text) if kind == "number" else text for operator, text in texts.items()}
+
+
 def _comparable(name: str, value: Any, kind: str) -> Any:
     """Return a bound or a value of a field as what compares with others. Raises MilcoError if nothing does."""
     if kind in ("string", "strings"):
@@ -373,27 +438,28 @@ def _comparable(name: str, value: Any, kind: str) -> Any:
     if kind != "number":
         raise MilcoError(f"filter {shown(name)}: ranges are for fields of numbers or strings, its values are {kind}")
     try:
-        text = filter_text(value)
-        # Integers of any size are compared exactly.
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
+        return parse_number(filter_text(value))
     except ValueError:
         raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none") from None
 
 
-def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -> tuple[dict[str, str], str]:
-    """Read all documents once; return the type of each field, in the order of the names, and a digest of it all."""
-    types: dict[str, set[str]] = {}
+def _read_schema(documents: Iterable[Document], name: str, digest: str | None) -> tuple[DocumentSchema, str]:
+    """Read all documents once; return what they have, fields in the order of their names, and a digest of it all."""
+    kinds: dict[str, set[str]] = {}
+    languages: set[str] = set()
     content = blake2b(digest_size=16)
     texts, progress = TextDigest(), Progress("documents")
     for document in documents:
         texts.add(document)
         for field, value in document.fields.items():
-            if type(value) not in _TYPES:
+            if type(value) not in _KINDS:
                 kind = type(value).__name__
                 raise TypeError(
                     f"field {field!r} of {document.id!r} is {kind}: expected a string, number, boolean or list"
                 )
-            types.setdefault(field, set()).add(_TYPES[type(value)])
+            kinds.setdefault(field, set()).add(_kind(value))
+        if isinstance(language := document.fields.get(LANGUAGE), str) and len(languages) < _MAX_LANGUAGES:
+            languages.add(language)
         content.update(_json([document.id, document.title, document.text, document.fields]).encode())
         progress.add(1)
     progress.close(f"Read {name}")
@@ -402,10 +468,18 @@ def _read_fields(documents: Iterable[Document], name: str, digest: str | None) -
             f"{name} is not the corpus that was encoded: its texts have changed",
             "Encode it again, pass the unchanged corpus as `corpus`, or omit `store_documents`",
         )
-    for field in types:
+    for field in kinds:
         if field in _RESERVED or len(field.splitlines()) != 1:
             raise MilcoError(f"{name}: an index cannot store a field named {shown(field)}")
-    return {field: _joined(types[field]) for field in sorted(types)}, content.hexdigest()
+    schema = DocumentSchema({field: _joined(kinds[field]) for field in sorted(kinds)}, sorted(languages))
+    return schema, content.hexdigest()
+
+
+def _kind(value: Any) -> str:
+    kind = _KINDS[type(value)]
+    if kind == "string" and _DATE.fullmatch(value):
+        return "date"
+    return "number" if kind == "integer" and abs(value) > _MAX_INTEGER else kind
 
 
 def joined_fields(these: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
@@ -417,7 +491,7 @@ def joined_fields(these: Mapping[str, str], other: Mapping[str, str]) -> dict[st
 def _joined(types: set[str]) -> str:
     if len(types) == 1:
         return next(iter(types))
-    return "strings" if types == {"string", "strings"} else "mixed"
+    return next((joined for joined, kinds in _JOINED.items() if types <= kinds), "mixed")
 
 
 def _json(value: Any) -> str:

@@ -270,6 +270,9 @@ class EngineSearcher:
     has_groups = False
     """Whether find_groups() is implemented."""
 
+    ranged: frozenset[str] = frozenset()
+    """Types of the fields of which find_filtered() takes ranges; it is given the values in the others."""
+
     is_closed = False
 
     def __init__(self, engine: str, path: Path, documents: int) -> None:
@@ -372,15 +375,22 @@ class EngineSearcher:
         """Implement values(); for more than this number of values, some of them, or None, are enough."""
         raise NotImplementedError
 
-    def _resolve(self, filters: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Return filters by values only: for a range, those in it."""
+    def _resolve(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return filters by values only: for a range that the engine does not take, those in it."""
         wanted = validate_filters(filters, self.fields, self.path)
         return {
             name: values_in_range(name, given, (self.fields or {})[name], self.values(name))
-            if isinstance(given, dict)
+            if isinstance(given, dict) and (self.fields or {})[name] not in self.ranged
             else given
             for name, given in wanted.items()
         }
+
+    def bm25(self) -> "EngineSearcher":
+        """Return a searcher of the stored texts, whose queries are texts. Raises MilcoError if the engine has none."""
+        raise MilcoError(
+            f"`hybrid` is for an index of a filled server, this one is of engine {self.engine}: build one of engine "
+            "bm25, and fuse both"
+        )
 
     def find_groups(
         self, queries: Sequence[Any], k: int, threads: int, filters: Filters, field: str

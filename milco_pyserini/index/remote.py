@@ -24,7 +24,10 @@ class Remote(SparseEngine):
 
     name = "remote"
     exactness = EXACT_INTEGER
-    manifest_fields = SPARSE_INDEX | {"target": str, "urls": [str], "collection": str, "fingerprint": str}
+    manifest_fields = SPARSE_INDEX | {
+        **{"target": str, "urls": [str], "collection": str, "fingerprint": str},
+        "schema?": {"kinds": {"*": str}, "languages": [str]},
+    }
     written_by = "milco export --url"
 
     def open(self, directory: Path, manifest: dict) -> "RemoteSearcher":

@@ -47,7 +47,7 @@ class HybridSearcher:
         self, searchers: "Sequence[Searcher]", fuse: str = "rrf", weights: Sequence[float] | None = None
     ) -> None:
         validate_name("fusion method", fuse, HYBRID_METHODS)
-        self.names = [str(searcher.index.path) for searcher in searchers]
+        self.names = [searcher.name for searcher in searchers]
         if len(searchers) < 2:
             raise MilcoError(f"`fuse={fuse}` takes two indexes or more, got {' '.join(self.names) or 'none'}")
         for name in self.names:

@@ -180,6 +180,24 @@ class Searcher:
         index = open_index(path, sparse=query_encoder is not None)
         return cls(index, options, settings, None if corpus is None else str(corpus))
 
+    def with_bm25(self, weights: Sequence[float] | None = None) -> HybridSearcher:
+        """Return this searcher and BM25 of the texts that a filled server stores as one, which closes this one.
+
+        >>> with Searcher.open("indexes/news.opensearch").with_bm25() as searcher:  # doctest: +SKIP
+        ...     hits = searcher.search("Wer entdeckte das Penicillin?", k=3)
+
+        Args:
+            weights: of MILCO and of BM25 (default: equal). Their hits are fused by ranks (rrf).
+
+        Raises:
+            MilcoError: the index is not that of a server, or stores no texts, or its target has no BM25.
+        """
+        try:
+            return HybridSearcher([self, TextSearcher(self)], "rrf", weights)
+        except BaseException:
+            self.close()
+            raise
+
     @cached_property
     def query_encoder(self) -> QueryEncoder | None:
         """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
@@ -467,6 +485,25 @@ class Searcher:
 
         encoder = cast("MilcoQueryEncoder", self.query_encoder)
         return Explainer(self.index, encoder, self._lookup, find_store(self.index), self.engine_searcher)
+
+
+class TextSearcher(Searcher):
+    """BM25 of the texts that a filled server stores, by the connections of its searcher, which closes them."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.options, self.index, self._lookup = searcher.options, searcher.index, searcher._lookup
+        self.engine_searcher = searcher.engine_searcher.bm25()
+        self._encoding = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the index, and what it is searched by."""
+        return f"{super().name} (bm25)"
+
+    @cached_property
+    def query_encoder(self) -> None:
+        """None: texts are queries."""
+        return None
 
 
 def search_documents(

@@ -3,22 +3,29 @@
 import json
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from exported_files import READERS, lines_of
+from exported_files import READERS, content_of, lines_of
 from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.corpora import Document
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
+from milco_pyserini.export.elasticsearch import ElasticsearchServer
+from milco_pyserini.export.elasticsearch_documents import stored_json
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
-from milco_pyserini.export.qdrant import point_id
+from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
+from milco_pyserini.index.documents import CorpusDocuments, DocumentSchema
 from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
@@ -160,6 +167,125 @@ def test_shards_hold_the_documents_of_the_store(target: str, store: Path, tmp_pa
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
+STORED: dict[str, Callable[[Path], list[dict]]] = {
+    "elasticsearch": lambda out: [
+        json.loads(stored_json(action["index"]["_id"], source))
+        for action, source in pairs_of(lines_of(out, "documents-*.ndjson.gz"))
+        if source.pop("vector")
+    ],
+    "qdrant": lambda out: [
+        {"id": payload.pop("docid"), **payload}
+        for point in json.loads(content_of(out / "documents-00000.json.gz"))["points"]
+        for payload in [point["payload"]]
+    ],
+    "milvus": lambda out: [row["document"] for row in json.loads(content_of(out / "documents-00000.json.gz"))["data"]],
+    "pgvector": lambda out: [
+        json.loads(line.split("\t")[2].replace("\\\\", "\\"))
+        for line in (out / "documents.copy").read_text("utf-8").splitlines()
+    ],
+}
+
+
+def pairs_of(lines: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield every two lines."""
+    return zip(lines[::2], lines[1::2], strict=True)
+
+
+@pytest.mark.parametrize("target", STORED)
+def test_files_hold_the_documents_that_an_index_would_store(target: str, tmp_path: Path) -> None:
+    """Title, text and fields of each, next to its vector."""
+    _, batch = synthetic_batch(9)
+    path = write_store(tmp_path / "v", [f"d{number}" for number in range(9)], batch)
+    corpus = tmp_path / "corpus.jsonl"
+    records = [
+        {"id": f"d{number}", "title": "Nile", "text": 'a "b" \\u0041', "lang": "en", "meta": {"year": number}}
+        for number in range(9)
+    ]
+    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in reversed(records)))
+    assert export(target, path, tmp_path / "out", "--store", "--corpus", str(corpus)) == 0
+    expected = [
+        {"id": docid, "title": "Nile", "contents": 'Nile a "b" \\u0041', "lang": "en", "meta.year": int(docid[1:])}
+        for docid, _ in VectorStore.open(path).vectors()
+    ]
+    assert STORED[target](tmp_path / "out") == expected
+    assert "contents" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source() -> None:
+    """A keyword, number or date for each field; the standard analyzer for other languages and where one is missing."""
+    fields = [
+        {"lang": "de-AT", "year": 2024, "price": 1, "date": "2024-01-02", "kind": "2024-01-02"},
+        {"lang": "sw", "year": 2023, "price": 0.5, "date": "2024-01-02T10:00:00Z", "kind": "none", "tags": ["a"]},
+        {"lang": "fr", "open": True},
+    ]
+    corpus = CorpusDocuments([Document(str(place), "", "", each) for place, each in enumerate(fields)], "corpus")
+    mapping = OpenSearchTarget().mapping("any", corpus.schema, ["french"])["mappings"]
+    assert mapping["_source"] == {"excludes": ["vector"]}
+    properties = mapping["properties"]
+    assert {name: value.get("analyzer") for name, value in properties.items() if name.startswith("contents.")} == {
+        "contents.de": "german",
+        "contents.default": None,
+        "contents.fr": None,
+    }
+    types = {name: value["type"] for name, value in properties.items() if "." not in name}
+    assert types == {
+        **{"vector": "rank_features", "lang": "keyword", "kind": "keyword", "tags": "keyword"},
+        **{"year": "long", "price": "double", "open": "boolean", "date": "keyword"},
+    }
+    assert properties["date"]["fields"]["date"]["type"] == "date"
+    assert corpus.fields == {"date": "string", "kind": "string", "lang": "string"} | {
+        **{"open": "boolean", "price": "number", "tags": "strings", "year": "number"}
+    }
+
+
+def test_languages_whose_analyzer_is_missing_are_reported(capsys: pytest.CaptureFixture) -> None:
+    """One line; their texts get the standard analyzer."""
+
+    class RefusedError(Exception):
+        status_code = 400
+
+    def analyze(body: dict) -> None:
+        if body["analyzer"] == "german":
+            raise RefusedError
+
+    created: list[dict] = []
+    indices = SimpleNamespace(
+        analyze=analyze,
+        create=lambda index, body: created.append(body),
+        get=lambda **_: {"any": {"settings": {}, "mappings": {}}},
+        put_mapping=lambda index, body: None,
+        put_settings=lambda index, body: None,
+    )
+    schema = DocumentSchema({}, ["de", "fr", "sw"])
+    server = ElasticsearchServer(SimpleNamespace(indices=indices), None, OpenSearchTarget(), "any", schema)
+    server.create("anything")
+    assert "OpenSearch lacks the analyzers german: texts in de get the standard one" in capsys.readouterr().err
+    properties = created[0]["mappings"]["properties"]
+    assert properties["contents.de"] == {"type": "text"}
+    assert properties["contents.fr"] == {"type": "text", "analyzer": "french"}
+
+
+@pytest.mark.parametrize(
+    ("target", "record", "message"),
+    [
+        ("vespa", {}, "--store: an export to Vespa has no documents"),
+        ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid: rename that field"),
+        ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536: omit --store"),
+    ],
+)
+def test_documents_that_a_target_cannot_store_are_refused(
+    target: str, record: dict, message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """One line names the way out."""
+    _, batch = synthetic_batch(1)
+    path = write_store(tmp_path / "v", ["d"], batch)
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "d", "text": "a"} | record))
+    assert export(target, path, tmp_path / "out", "--store", "--corpus", str(corpus)) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_pruned_documents_are_exported(store: Path, tmp_path: Path) -> None:
     """--prune keeps the strongest terms of every document, and the manifest names the rule."""
     assert export("parquet", store, tmp_path / "out", "--prune", "top-k:3") == 0
@@ -206,9 +332,29 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
     assert (path, body["size"]) == ("/mine/_search", 3)
     with pytest.raises(MilcoError, match="query '' has no terms"):
         search_request("opensearch", "mine", encoder, "")
+    path, body = search_request("elasticsearch", "mine", encoder, "Nile", k=3, hybrid=True)
+    sparse, words = (part["standard"]["query"] for part in body["retriever"]["rrf"]["retrievers"])
+    assert "sparse_vector" in sparse and words["multi_match"]["query"] == "Nile"
+    with pytest.raises(MilcoError, match="`hybrid`: elasticsearch, opensearch and qdrant have"):
+        search_request("milvus", "mine", encoder, "Nile", hybrid=True)
     for target in ("pgvector", "ciff", "parquet"):
         with pytest.raises(MilcoError, match="is not searched over HTTP"):
             search_request(target, "mine", encoder, "Nile")
+
+
+def test_qdrant_fuses_both_rankings() -> None:
+    """Its hybrid request, as the client's local mode answers it."""
+    qdrant = pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
+    models, client = qdrant.models, qdrant.QdrantClient(":memory:")
+    client.create_collection("mine", {}, sparse_vectors_config={"terms": models.SparseVectorParams()})
+    # Local mode knows only its default tokenizer.
+    client.create_payload_index("mine", "contents", models.TextIndexParams(type="text", scoring=True))
+    vectors = [Vector(text, ["a"], [7], [place + 1]) for place, text in enumerate(("house", "river river", "nile"))]
+    points = [point(vector._replace(document={"id": vector.id, "contents": vector.id})) for vector in vectors]
+    client.upsert("mine", [models.PointStruct(**value) for value in points])
+    body = find_target("qdrant").hybrid_request(Vector("", ["a"], [7], [1]), "river", "mine", 3).body
+    (found,) = client.query_batch_points("mine", [models.QueryRequest(**body)])
+    assert [hit.payload["docid"] for hit in found.points] == ["river river", "nile", "house"]
 
 
 def test_query_weights_for_opensearch_are_at_most_64() -> None:

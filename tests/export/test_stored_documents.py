@@ -1,0 +1,178 @@
+"""What a filled server promises of documents that are stored with their vectors."""
+
+import json
+import os
+import urllib.request
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search_servers import Server, fill
+
+from milco_pyserini.corpora import Document, open_corpus
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.protocol import Vector, Vectors
+from milco_pyserini.index import Index
+from milco_pyserini.index.documents import CorpusDocuments, filter_text, values_in_range
+from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.sparse import VectorStore
+
+FILTERS: list[dict[str, Any]] = [
+    {"lang": ["de", "fr"]},
+    {"lang": "en", "year": [2003, "2004"]},
+    {"year": {">=": 2003, "<": "2010"}},
+    {"price": {">": 1.5}},
+    {"price": ["0.25", "x"]},
+    {"tags": "red"},
+    {"public": True},
+    {"meta.source": "b c"},
+    {"date": {">=": "2026-01-10"}},
+    {"mixed": ["1", "one"]},
+]
+
+
+def write_corpus(path: Path, store: Path, year: int) -> Path:
+    """Write a document with fields of all types for each vector of a store; year: of the first one."""
+    with path.open("w", encoding="utf-8") as handle:
+        for number, docid in enumerate(VectorStore.open(store).load()[0]):
+            record = {
+                "id": docid,
+                "title": f"Häuser {number}" if number % 3 else "",
+                "text": 'Zwei\x00 Häuser, a "house" \\u0000\ud83d\ude00',
+                "lang": ["de", "en", "sw", "fr"][number % 4],
+                "year": 2000 + number % 20 if number else year,
+                "price": number / 4,
+                "tags": ["red", "blue"] if number % 2 else ["blue"],
+                "public": number % 5 == 0,
+                "meta": {"source": ["a", "b c"][number % 2]},
+                "date": f"2026-01-{number % 28 + 1:02}",
+                "mixed": [1, "one", ["one", "two"]][number % 3],
+            }
+            if number % 7 == 6:
+                del record["lang"], record["date"]
+            handle.write(json.dumps(record) + "\n")
+    return path
+
+
+def test_documents_are_stored_with_their_vectors(
+    server: Server, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """After an interruption, too; texts and fields come back, and all filters find what they select."""
+    require_real(server)
+    corpus = write_corpus(tmp_path / "corpus.jsonl", store, 2000)
+    given = {document.id: document for document in open_corpus(corpus)}
+    stored = CorpusDocuments(list(given.values()), "corpus")
+    export = Export(Vectors.open(store), "stored", corpus=stored)
+    connected = find_target(server[0]).connect([server[1]], "stored", len(export.documents.terms), export.schema)
+    connected.create(f">{export.statement}")
+    connected.write(list(export.changed())[::2])
+    connected.client.close()
+    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
+    assert fill(server, store, "stored", *options) == 0
+    with Index.open(tmp_path / "index").searcher() as searcher:
+        assert searcher.fields == stored.fields
+        vectors = [vector for _, vector in VectorStore.open(store).vectors() if vector]
+        queries = [dict.fromkeys(list(vector)[:9], 1.0) for vector in vectors[:5]]
+        rankings = searcher.search(queries, 1000)
+        documents = searcher.documents([*rankings[0].docids, "missing"])
+        assert documents == {docid: without_zeros(given[docid], server) for docid in rankings[0].docids}
+        for filters in FILTERS:
+            for ranking, found in zip(rankings, searcher.search(queries, 1000, filters=filters), strict=True):
+                assert found.docids == [docid for docid in ranking.docids if passes(given[docid], filters)], filters
+        counts = Counter(document.fields.get("lang") for document in given.values() if document.id in vectors_of(store))
+        del counts[None]
+        assert searcher.values("lang") == (None if server[0] == "milvus" else counts)
+
+
+def test_fields_that_changed_are_written_again(
+    server: Server, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """With --since the same vectors; a collection with documents is not filled without them."""
+    require_real(server)
+    output = ["--output", str(tmp_path / "index")]
+    for year in (2000, 1999):
+        corpus = write_corpus(tmp_path / f"corpus{year}.jsonl", store, year)
+        options = ["--store", "--corpus", str(corpus), *output]
+        since = ["--since", str(store)] if year == 1999 else []
+        assert fill(server, store, "fields", *options, *since) == 0
+    with Index.open(tmp_path / "index").searcher() as searcher:
+        first = VectorStore.open(store).load()[0][0]
+        assert searcher.documents([first])[first].fields["year"] == 1999
+    capsys.readouterr()
+    assert fill(server, store, "fields") == 2
+    assert "fields of" in (err := capsys.readouterr().err) and "was filled with documents: pass --store" in err
+
+
+def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: Path) -> None:
+    """Ranks of BM25 are fused with those of the vectors; the server's own hybrid request is one that it accepts."""
+    require_real(server)
+    corpus = tmp_path / "corpus.jsonl"
+    ids = VectorStore.open(store).load()[0]
+    records = [{"id": docid, "text": "river " * (place % 9) + "house", "lang": "en"} for place, docid in enumerate(ids)]
+    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
+    assert fill(server, store, "hybrid", *options) == 0
+    vectors = [(docid, vector) for docid, vector in VectorStore.open(store).vectors() if vector]
+    query = {term: impact / 100 for term, impact in vectors[0][1].items()}
+    with Searcher.open(tmp_path / "index").with_bm25() as searcher:
+        if server[0] in ("milvus", "pgvector"):
+            with pytest.raises(MilcoError, match="is not searched by BM25, elasticsearch, opensearch and qdrant"):
+                searcher.search_queries([(query, "rivers")], k=10)
+            return
+        if server[0] == "qdrant" and "://" not in server[1]:
+            pytest.skip("BM25 of a multilingual text needs a Qdrant server: QDRANT_URL")
+        hits = searcher.search_queries([(query, "rivers")], k=10)[0]
+        vector_hits, text_hits = hits.by_index.values()
+        assert len(text_hits) and all("river" in str(document.text) for document in text_hits.documents.values())
+        expected = {
+            docid: sum(1 / (61 + part.docids.index(docid)) for part in (vector_hits, text_hits) if docid in part.docids)
+            for docid in hits.docids
+        }
+        assert hits.scores.tolist() == pytest.approx([expected[docid] for docid in hits.docids])
+        filtered = searcher.search_queries([(query, "rivers")], k=10, filters={"lang": "en"})[0]
+        assert filtered.docids == hits.docids
+    terms = Vectors.open(store).terms
+    columns = sorted(terms.index(term) for term in query)
+    vector = Vector("", [terms[column] for column in columns], columns, [vectors[0][1][terms[c]] for c in columns])
+    path, body = find_target(server[0]).hybrid_request(vector, "rivers", "hybrid", 10)
+    request = urllib.request.Request(server[1] + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found = json.load(answer)
+    if server[0] != "qdrant":
+        # Texts that tie have their ranks in another order.
+        assert len(found["hits"]["hits"]) == len(hits)
+
+
+def require_real(server: Server) -> None:
+    """Skip a test that the test service for Elasticsearch cannot answer."""
+    if server[0] == "elasticsearch" and "ELASTICSEARCH_URL" not in os.environ:
+        pytest.skip("needs a real Elasticsearch: ELASTICSEARCH_URL")
+
+
+def vectors_of(store: Path) -> set[str]:
+    """Return the docids of vectors that have terms."""
+    return {docid for docid, vector in VectorStore.open(store).vectors() if vector}
+
+
+def without_zeros(document: Document, server: Server) -> Document:
+    """Return a document as PostgreSQL can store it."""
+    return replace(document, text=document.text.replace("\x00", "\ufffd")) if server[0] == "pgvector" else document
+
+
+def passes(document: Document, filters: dict[str, Any]) -> bool:
+    """Return whether a document has the values of filters."""
+    for name, wanted in filters.items():
+        value = document.fields.get(name)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if isinstance(wanted, dict):
+            kind = "string" if name == "date" else "number"
+            if not values_in_range(name, wanted, kind, map(filter_text, values)):
+                return False
+        elif not {filter_text(value) for value in values} & {
+            filter_text(value) for value in (wanted if isinstance(wanted, list) else [wanted])
+        }:
+            return False
+    return True

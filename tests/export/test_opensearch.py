@@ -179,14 +179,15 @@ def test_a_missing_shard_is_one_line(
 ) -> None:
     """With the same command again, and with changes; once it is back, both complete."""
     assert fill(opensearch.urls[0], store, index, "--shards", "2") == 0
-    enabled = "cluster.routing.allocation.enable"
-    opensearch.request("PUT", "/_cluster/settings", {"transient": {enabled: "none"}})
+    # With none it stays without a node.
+    recoveries = "cluster.routing.allocation.node_initial_primaries_recoveries"
+    opensearch.request("PUT", "/_cluster/settings", {"transient": {recoveries: 0}})
     try:
         cancelled = {"index": index, "shard": 0, "node": "node0", "allow_primary": True}
         opensearch.request("POST", "/_cluster/reroute", {"commands": [{"cancel": cancelled}]})
         assert f"some shards of {index} are missing" in failed(opensearch.urls[0], store, index)
     finally:
-        opensearch.request("PUT", "/_cluster/settings", {"transient": {enabled: None}})
+        opensearch.request("PUT", "/_cluster/settings", {"transient": {recoveries: None}})
     opensearch.request("GET", f"/_cluster/health/{index}?wait_for_no_initializing_shards=true&wait_for_status=yellow")
     assert fill(opensearch.urls[0], store, index) == 0
     assert fill(opensearch.urls[0], changed, index, "--since", store) == 0

@@ -189,9 +189,10 @@ class ElasticsearchServer(Server):
         mapping = about["mappings"]
         properties = dict(flat_properties(mapping.get("properties", {})))
         wanted = self._target.mapping("", self._schema)["mappings"]["properties"]
-        # An older version of the documents may have had other fields.
+        # An older version of the documents may have had other fields; fields of others would be lost.
         common = properties.keys() & wanted.keys()
         is_same = properties.get(FIELD) == self._target.field
+        is_same &= alias or self._schema is not None or len(properties) == 1
         is_same &= all(properties[name].get("type") == wanted[name]["type"] for name in common)
         return mapping.get("_meta", {}).get(_STATED, "") if is_same else ""
 

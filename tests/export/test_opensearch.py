@@ -30,6 +30,12 @@ def index(request: pytest.FixtureRequest) -> str:
     return request.node.name[:50]
 
 
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory in which the indexes of filled collections are written."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def failed(capsys: pytest.CaptureFixture) -> Callable[..., str]:
     """Return a function that fills an index, and returns the one line of the error."""

@@ -161,6 +161,8 @@ def fake_cuda(reads: Mapping[str, object]) -> Iterator[FakeCard]:
 
     reads: what a function gets when it reads a value from the device, by name; no other function may read one.
     """
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU: tests/test_gpu.py uses it")
     _accept_fake_devices()
     card = FakeCard(reads)
     with pytest.MonkeyPatch.context() as patch:

@@ -89,7 +89,7 @@ class SearchOptions:
         None,
         metavar="FIELD[=X]",
         help="balance languages (--balance lang): subtract the mean score of all documents of a language, times X "
-        "(default: 1), from the score of each (lucene and exact, milco index --store)",
+        "(default: 1), from the score of each (lucene and exact by milco index --store; lang by milco export --store)",
     )
     set: tuple[str, ...] = option(
         (),

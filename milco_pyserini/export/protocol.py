@@ -149,6 +149,8 @@ class Export:
             documents without terms, the largest impact, and ids that the target has and the documents lack.
         outdated: returns those documents that the target stores otherwise, of some whose vectors are those of since.
         postings, id_with_space: then, the number of terms of all documents, and the first docid with white space.
+        exported: what is written, of documents.
+        observe: called with every exported document that has terms.
 
     Raises:
         MilcoError: the name cannot be that of a collection, the vectors are those of different encoders, or there is no
@@ -171,6 +173,7 @@ class Export:
     id_with_space: str | None = None
     deleted: list[str] = field(default_factory=list)
     outdated: Callable[[list[Vector]], Iterable[Vector]] = lambda _: ()
+    observe: Callable[[Vector], object] = lambda _: None
 
     def __post_init__(self) -> None:
         validate_collection(self.collection)
@@ -214,6 +217,7 @@ class Export:
                 vector = self.documents.vector(docid, columns, weights)
                 if self.corpus is not None:
                     vector = vector._replace(document=orjson.loads(self.corpus.entry(docid, {}).raw))
+                self.observe(vector)
                 if is_same:
                     same.append(vector)
                 else:

@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -14,15 +14,17 @@ import numpy as np
 from milco_pyserini import __version__
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill, server_errors, server_name, without_password
 from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, indexed_corpus_paths
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.remote import URL, Remote
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.options import Balance
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
@@ -57,9 +59,12 @@ def export_index(
         existing = read_checked(output / MANIFEST)
     overwrite = overwrite or existing | place == existing
     validate_output_directory(output, overwrite, _is_replaceable)
+    documents = export.documents
+    languages = LanguageSums(len(documents.terms))
+    if export.corpus is not None and not export.is_shard:
+        export.observe = languages.add
     if not fill(export, target, urls):
         return {}
-    documents = export.documents
     manifest = {
         "format_version": FORMAT_VERSION,
         **place,
@@ -74,15 +79,17 @@ def export_index(
         "milco_pyserini": __version__,
         "vectors": documents.manifest | {"scale": documents.about["scale"]},
         **({} if export.schema is None else {"schema": asdict(export.schema), "fields": export.schema.fields}),
+        **({"languages": languages.sizes} if languages.balances else {}),
         "corpus_paths": indexed_corpus_paths(documents, output),
-        "files": describe_files(documents.path, [Path(VOCABULARY)]),
     }
-    if manifest == existing:
+    if manifest | {"files": existing.get("files")} == existing:
         recover_directory(output)
         log(f"{output} is up to date")
-        return manifest
+        return existing
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         shutil.copyfile(documents.path / VOCABULARY, directory / VOCABULARY)
+        files = [Path(VOCABULARY), *([languages.write(directory)] if languages.balances else [])]
+        manifest["files"] = describe_files(directory, files)
         write_checked(directory / MANIFEST, manifest)
     log(f"Wrote {output}: search it with milco search --index {output}")
     return manifest
@@ -102,16 +109,25 @@ class RemoteSearcher(EngineSearcher):
         scale: impact of a query's term = round(weight x scale), as in the documents.
     """
 
-    has_weights = True
+    has_weights = has_groups = True
 
     def __init__(
-        self, directory: Path, documents: int, server: Server, name: str, columns: dict[str, int], scale: float
+        self,
+        directory: Path,
+        documents: int,
+        server: Server,
+        name: str,
+        columns: dict[str, int],
+        scale: float,
+        languages: Mapping[str, int],
     ) -> None:
         super().__init__(Remote.name, directory, documents)
         self._server = server
         self._name = name
         self._columns = columns
         self._scale = scale
+        self._languages = languages
+        self._sums = read_sums(directory, languages, len(columns)) if languages else {}
         self.ranged = server.ranged
 
     @classmethod
@@ -134,7 +150,8 @@ class RemoteSearcher(EngineSearcher):
             server.client.close()
             raise
         columns = {term: column for column, term in enumerate(terms)}
-        return cls(directory, manifest["documents"], server, name, columns, manifest["query_scale"])
+        scale, languages = manifest["query_scale"], manifest.get("languages", {})
+        return cls(directory, manifest["documents"], server, name, columns, scale, languages)
 
     def release(self) -> None:
         """Close the connections."""
@@ -170,6 +187,32 @@ class RemoteSearcher(EngineSearcher):
                 found[number] = Hits([docid for _, docid in best], scores)
             pending, limit = tied, limit * 4
         return found
+
+    def validate_balance(self, balance: Balance) -> None:
+        """Raise MilcoError if the directory has no sums of that field."""
+        if balance.field != FIELD or not self._languages:
+            raise MilcoError(
+                f"`balance={balance.field}`: {self.path} can be balanced by {FIELD} only, if one milco export --store "
+                f"filled it with documents that all have a {FIELD}"
+            )
+
+    def find_groups(
+        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: FieldFilters, field: str
+    ) -> list[Groups]:
+        """Return the hits of each language, which are searched for one after the other."""
+        vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
+        wanted = filters.get(field, self._languages)
+        if isinstance(wanted, Mapping) and wanted is not self._languages:
+            raise MilcoError(f"`balance={field}`: a range of {field} cannot be balanced: name its values")
+        found: list[dict[str, GroupHits]] = [{} for _ in queries]
+        for language, size in self._languages.items():
+            rankings = [Hits([], np.empty(0, np.float32))] * len(queries)
+            if language in wanted:
+                rankings = self.find_filtered(queries, k, threads, {**filters, field: [language]})
+            for groups, vector, hits in zip(found, vectors, rankings, strict=True):
+                total = int(self._sums[language][vector.columns] @ np.asarray(vector.impacts, np.int64))
+                groups[language] = GroupHits(hits, float(total), size)
+        return list(found)
 
     def bm25(self) -> "RemoteTextSearcher":
         """Return a searcher of the stored texts."""

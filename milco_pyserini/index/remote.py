@@ -27,6 +27,7 @@ class Remote(SparseEngine):
     manifest_fields = SPARSE_INDEX | {
         **{"target": str, "urls": [str], "collection": str, "fingerprint": str},
         "schema?": {"kinds": {"*": str}, "languages": [str]},
+        "languages?": {"*": int},
     }
     written_by = "milco export --url"
 

@@ -276,7 +276,7 @@ class Searcher:
             max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); in place of
                 True, the delimiter of document and number in the ids of a corpus that was split before it was encoded.
             balance: balance the values of a stored field, such as "lang": the mean score of all documents of a language
-                is subtracted from the score of each; "lang=0.5" subtracts half of it (lucene, exact).
+                is subtracted from the score of each; "lang=0.5" subtracts half of it (lucene, exact, remote).
 
         Raises:
             MilcoError: if k is below 1, the index stores no such field, lacks a view, has no shares, holds no passages

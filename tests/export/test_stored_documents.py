@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from search_servers import Server, fill
+from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.errors import MilcoError
@@ -17,6 +19,7 @@ from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.index import Index
 from milco_pyserini.index.documents import CorpusDocuments, filter_text, values_in_range
+from milco_pyserini.options import Balance
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.sparse import VectorStore
 
@@ -176,3 +179,35 @@ def passes(document: Document, filters: dict[str, Any]) -> bool:
         }:
             return False
     return True
+
+
+def test_languages_are_balanced_as_by_lucene(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """With filters, too; documents without a language, or another field, are refused in one line."""
+    require_real(server)
+    ids, batch = synthetic_batch(90)
+    keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
+    # Impacts that every server holds exactly.
+    small = replace(batch, weights=np.minimum(batch.weights, np.float32(5)))
+    store = write_store(tmp_path / "v", [ids[place] for place in keep], small.take(keep))
+    corpus = tmp_path / "corpus.jsonl"
+    for languages in (["de", "", "en"], ["de", "de", "en"]):
+        records = [{"id": ids[place], "text": "a", "lang": languages[place % 3]} for place in keep]
+        corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        name = "balanced" + languages[1]
+        options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / name)]
+        assert fill(server, store, name, *options) == 0
+    lucene = Index.build(store, tmp_path / "lucene", store_documents=True, corpus=str(corpus))
+    queries = [dict.fromkeys(list(vector)[:9], 1.0) for _, vector in VectorStore.open(store).vectors() if vector][:20]
+    balance = Balance.parse("lang=0.5")
+    with lucene.searcher() as wanted, Index.open(tmp_path / "balancedde").searcher() as searcher:
+        for filters in ({}, {"lang": "en"}):
+            rankings = (engine.search(queries, 20, filters=filters, balance=balance) for engine in (searcher, wanted))
+            for found, expected in zip(*rankings, strict=True):
+                assert found.docids == expected.docids and found.scores.tolist() == expected.scores.tolist()
+        with pytest.raises(MilcoError, match="can be balanced by lang only"):
+            searcher.search(queries, 5, balance=Balance.parse("text"))
+    with (
+        Index.open(tmp_path / "balanced").searcher() as searcher,
+        pytest.raises(MilcoError, match="documents that all have a lang"),
+    ):
+        searcher.search(queries, 5, balance=balance)

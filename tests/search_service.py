@@ -63,7 +63,7 @@ class Service(BaseHTTPRequestHandler):
             ((kind, about),) = line.items()
             known = index["documents"].pop(about["_id"], None)
             if kind == "index":
-                index["documents"][about["_id"]] = json.loads(next(lines))["vector"]
+                index["documents"][about["_id"]] = json.loads(next(lines))
             items.append({kind: {"_id": about["_id"], "status": 404 if kind == "delete" and known is None else 200}})
         return {"errors": False, "items": items}
 
@@ -93,12 +93,19 @@ class Service(BaseHTTPRequestHandler):
             found = [{"_id": docid} for docid in body["query"]["bool"]["filter"]["ids"]["values"]]
             found = [hit for hit in found if hit["_id"] in index["documents"]]
             for hit in found:
-                scores = {name: score_of(part, index["documents"][hit["_id"]]) for name, part in parts.items()}
+                vector = index["documents"][hit["_id"]]["vector"]
+                scores = {name: score_of(part, vector) for name, part in parts.items()}
                 hit["matched_queries"] = {name: score for name, score in scores.items() if score}
         else:
-            ranked = [(score_of(body["query"], vector), docid) for docid, vector in index["documents"].items()]
+            documents = index["documents"]
+            ranked = [(score_of(body["query"], source["vector"]), docid) for docid, source in documents.items()]
             best = sorted((hit for hit in ranked if hit[0]), reverse=True)[: body["size"]]
             found = [{"_id": docid, "_score": score} for score, docid in best]
+            if body.get("stored_fields") == "_none_":
+                for hit in found:
+                    source = documents[hit.pop("_id")]
+                    if fields := {name: [source[name]] for name in body["docvalue_fields"] if name in source}:
+                        hit["fields"] = fields
         return {"_shards": {"total": 1, "successful": 1}, "hits": {"hits": found}}
 
     def _answer(self, status: int, value: dict) -> None:

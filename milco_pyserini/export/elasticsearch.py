@@ -37,6 +37,9 @@ from milco_pyserini.index.documents import DocumentSchema, FieldFilters, filter_
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
+# The docid as doc values: to read _id, a server decompresses the stored fields, with the vectors or texts in them.
+DOCID = "milco_docid"
+_DOCID_FIELD = {"type": "keyword", "index": False}
 # Until a server answers at all, at each of some tries.
 CONNECT_SECONDS = 10
 # index.max_result_window: more hits are read by scrolling.
@@ -163,6 +166,8 @@ class ElasticsearchServer(Server):
         self.client, self._helpers, self._target, self._index = connected, helpers, target, index
         self._schema, self._loading = schema, loading
         self._before: dict[str, str | None] = {}
+        # All documents of an index have the field, or, if files or an earlier version filled it, none.
+        self._has_docids = True
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the mapping.
@@ -188,6 +193,7 @@ class ElasticsearchServer(Server):
             )
         mapping = about["mappings"]
         properties = dict(flat_properties(mapping.get("properties", {})))
+        self._has_docids = properties.pop(DOCID, None) == _DOCID_FIELD
         wanted = self._target.mapping("", self._schema)["mappings"]["properties"]
         # An older version of the documents may have had other fields; fields of others would be lost.
         common = properties.keys() & wanted.keys()
@@ -238,7 +244,10 @@ class ElasticsearchServer(Server):
 
     def write(self, vectors: list[Vector]) -> None:
         """Index documents by a bulk request."""
-        self._bulk(({"index": {"_id": vector.id}}, orjson.dumps(source(vector)).decode()) for vector in vectors)
+        documents = ((vector.id, source(vector)) for vector in vectors)
+        if self._has_docids:
+            documents = ((docid, document | {DOCID: docid}) for docid, document in documents)
+        self._bulk(({"index": {"_id": docid}}, orjson.dumps(document).decode()) for docid, document in documents)
 
     def delete(self, ids: list[str]) -> None:
         """Delete documents by a bulk request."""
@@ -256,7 +265,7 @@ class ElasticsearchServer(Server):
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
         searches = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
-        bodies = [self._filtered(body, filters) for body in searches]
+        bodies = [self._prepared(body, filters) for body in searches]
         if k <= WINDOW:
             found = self._searched(bodies)
         else:
@@ -264,15 +273,15 @@ class ElasticsearchServer(Server):
             scans = (self._helpers.scan(self.client, body, index=self._index, **options) for body in bodies)
             found = [list(islice(hits, k)) for hits in scans]
         return [
-            [(hit["_id"], self._target.score(query, hit["_score"])) for hit in hits]
+            [(self._docid(hit), self._target.score(query, hit["_score"])) for hit in hits]
             for query, hits in zip(queries, found, strict=True)
         ]
 
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents by BM25, with the document frequencies of all shards."""
-        bodies = [self._filtered({"size": k, "_source": False, "query": text_query(text)}, filters) for text in texts]
+        bodies = [self._prepared({"size": k, "_source": False, "query": text_query(text)}, filters) for text in texts]
         found = self._searched(bodies, search_type="dfs_query_then_fetch")
-        return [[(hit["_id"], hit["_score"]) for hit in hits] for hits in found]
+        return [[(self._docid(hit), hit["_score"]) for hit in hits] for hits in found]
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return the scores of queries of one term, which are the named parts of a query for this document."""
@@ -311,7 +320,12 @@ class ElasticsearchServer(Server):
         return counts
 
     def _mapping(self, statement: str) -> dict[str, Any]:
-        return self._target.mapping(statement, self._schema, self._lacking)["mappings"]
+        about = self._target.mapping(statement, self._schema, self._lacking)["mappings"]
+        if self._has_docids:
+            about["properties"] |= {DOCID: _DOCID_FIELD}
+            if self._schema is not None:
+                about["_source"]["excludes"].append(DOCID)
+        return about
 
     @cached_property
     def _lacking(self) -> list[str]:
@@ -332,11 +346,23 @@ class ElasticsearchServer(Server):
             return False
         return True
 
-    def _filtered(self, body: dict[str, Any], filters: FieldFilters) -> dict[str, Any]:
+    def _prepared(self, body: dict[str, Any], filters: FieldFilters) -> dict[str, Any]:
+        """Return a search with filters; its hits have their docid without a stored field, and no _id."""
         if filters and self._schema is not None:
             clauses = filter_clauses(filters, self._schema.fields)
             body["query"] = {"bool": {"must": body["query"], "filter": clauses}}
-        return body
+        return body | {"stored_fields": "_none_", "docvalue_fields": [DOCID]} if self._has_docids else body
+
+    def _docid(self, hit: dict[str, Any]) -> str:
+        """Return the docid of a hit of a prepared search. Raises MilcoError if another program wrote the document."""
+        if not self._has_docids:
+            return hit["_id"]
+        if "fields" not in hit:
+            raise MilcoError(
+                f"{self._index} has a document without {DOCID}, which another program wrote",
+                "Delete the index, and run milco export again.",
+            )
+        return hit["fields"][DOCID][0]
 
     def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[dict[str, Any]]]:
         """Return the hits of each search, by one request."""

@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 import socket
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,8 @@ from synthetic_stores import synthetic_queries
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.index.remote import URL
@@ -107,6 +110,50 @@ def test_a_collection_that_was_changed_needs_its_new_index(
         open_index("old").searcher()
     assert fill(server, store, next(NAMES), "--output", str(path)) == 2
     assert f"{path} exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
+
+
+def test_an_index_without_a_field_of_docids_is_completed_and_searched(server: Server, store: Path) -> None:
+    """One that files were loaded into, or that an earlier version filled: its docids are _id."""
+    require_elasticsearch(server)
+    name, documents = next(NAMES), Export(Vectors.open(store), "any")
+    mapping = find_target(server[0]).mapping(f">{documents.statement}")
+    send(server, "PUT", name, mapping)
+    write(server, name, list(documents.changed())[::2])
+    assert fill(server, store, name, "--output", "index") == 0
+    with open_index("index").searcher() as searcher:
+        assert pairs(searcher.search(QUERIES[:1], ALL)[0]) == expected(store, QUERIES[0], ALL)
+
+
+def test_a_document_of_another_program_is_an_error(server: Server, store: Path) -> None:
+    """In an index that has a field of docids, a hit without one has no name."""
+    require_elasticsearch(server)
+    name = next(NAMES)
+    assert fill(server, store, name, "--output", "index") == 0
+    first = next(iter(Vectors.open(store)))
+    write(server, name, [first])
+    with open_index("index").searcher() as searcher, pytest.raises(MilcoError, match="which another program wrote"):
+        searcher.search([dict.fromkeys(first.terms, 1.0)], ALL)
+
+
+def require_elasticsearch(server: Server) -> None:
+    """Skip a test of what Elasticsearch and OpenSearch have in common."""
+    if server[0] not in ("elasticsearch", "opensearch"):
+        pytest.skip("others read the docid from its own column or payload")
+
+
+def write(server: Server, index: str, vectors: list[Vector]) -> None:
+    """Index documents as they are in the files of an export."""
+    lines = [line for vector in vectors for line in ({"index": {"_id": vector.id}}, {"vector": vector.weights})]
+    assert not send(server, "POST", f"{index}/_bulk?refresh", *lines)["errors"]
+
+
+def send(server: Server, method: str, path: str, *lines: object) -> dict:
+    """Return the answer to a request with lines of JSON."""
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server[1]}/{path}", content, headers, method=method)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
 
 
 def test_an_unreachable_server_is_one_line(

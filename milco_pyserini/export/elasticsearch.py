@@ -192,15 +192,17 @@ class ElasticsearchServer(Server):
                 "Omit `shards`, or choose another `collection`.",
             )
         mapping = about["mappings"]
+        statement = mapping.get("_meta", {}).get(_STATED, "")
         properties = dict(flat_properties(mapping.get("properties", {})))
         self._has_docids = properties.pop(DOCID, None) == _DOCID_FIELD
         wanted = self._target.mapping("", self._schema)["mappings"]["properties"]
-        # An older version of the documents may have had other fields; fields of others would be lost.
+        # An older version of the documents may have had other fields; fields of others would be lost. An index of
+        # documents is refused for its statement.
         common = properties.keys() & wanted.keys()
         is_same = properties.get(FIELD) == self._target.field
-        is_same &= alias or self._schema is not None or len(properties) == 1
+        is_same &= alias or self._schema is not None or "+" in statement or len(properties) == 1
         is_same &= all(properties[name].get("type") == wanted[name]["type"] for name in common)
-        return mapping.get("_meta", {}).get(_STATED, "") if is_same else ""
+        return statement if is_same else ""
 
     def create(self, statement: str) -> None:
         """Create the index, with the settings for loading."""

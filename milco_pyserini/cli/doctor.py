@@ -49,11 +49,11 @@ _EXTRAS = {
     "pyterrier": ("pyterrier", "indexes and encoders in PyTerrier's pipelines"),
     "mcp": ("serve", "tools for agents in milco serve"),
     "prometheus-client": ("serve", "metrics of milco serve"),
-    "elasticsearch": ("elasticsearch", "milco export --to elasticsearch --url"),
-    "opensearch-py": ("opensearch", "milco export --to opensearch --url"),
-    "qdrant-client": ("qdrant", "milco export --to qdrant --url"),
-    "pymilvus": ("milvus", "milco export --to milvus --url"),
-    "psycopg": ("pgvector", "milco export --to pgvector --url"),
+    "elasticsearch": ("elasticsearch", "milco export --to elasticsearch --url, and to search what it filled"),
+    "opensearch-py": ("opensearch", "milco export --to opensearch --url, and to search what it filled"),
+    "qdrant-client": ("qdrant", "milco export --to qdrant --url, and to search what it filled"),
+    "pymilvus": ("milvus", "milco export --to milvus --url, and to search what it filled"),
+    "psycopg": ("pgvector", "milco export --to pgvector --url, and to search what it filled"),
 }
 
 # Run in another process, because a JVM that fails to start may end its process.

@@ -97,7 +97,7 @@ class QueryTableOptions:
     top_k: int = option(10, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", choices=DTYPES, help="precision of matrix products")
-    overwrite: bool = option(False, help="replacement of a table at --output")
+    overwrite: bool = option(False, help="replace a table at --output")
 
 
 def encode_command(options: EncodeOptions) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milco_pyserini.eval.evaluation import Evaluation
 
 PROG = "milco eval"
-_FAIRNESS = "Language fairness"
+_FAIRNESS = "language fairness"
 
 
 @dataclass(frozen=True)

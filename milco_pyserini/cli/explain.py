@@ -34,14 +34,14 @@ class ExplainOptions:
         minimum=0,
         maximum=1,
         metavar="A",
-        help="weight of the query's pivot view, with 1 - A for its source view (default: both count in full)",
+        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
     )
     balance: str | None = option(
         None,
         metavar="FIELD[=X]",
-        help="explain balanced scores, as of milco search --balance: a line has the mean score that is subtracted",
+        help="explain the scores of milco search --balance, with a line for the mean score that is subtracted",
     )
-    compare: bool = option(False, help="comparison of two documents: those of --doc, or the first two hits")
+    compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")
     top_k: int = option(20, minimum=1, metavar="K", group="output", help="terms per document")
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
     html: Path | None = option(None, metavar="FILE", group="output", help="HTML page with highlighted texts")
@@ -62,8 +62,8 @@ class ExplainOptions:
         help=f"encoder of --text (default: {DEFAULT_ENCODER}), or the current location of the index's encoder",
     )
     lowercase: bool = option(False, group="sources", help="lowercase --text first; an index has its own setting")
-    device: str = option("auto", group="sources", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group="sources", help="auto, float32, bfloat16 or int8")
+    device: str = option("auto", group="sources", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", group="sources", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that would have no effect."""

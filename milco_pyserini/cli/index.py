@@ -17,10 +17,10 @@ from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
-_PRUNING = "Pruning"
-_APPROXIMATE = "Approximate engines"
-_EXTERNAL = "External vectors"
-_SHARDS = "Shards (all engines but bm25)"
+_PRUNING = "pruning"
+_APPROXIMATE = "approximate engines"
+_EXTERNAL = "external vectors"
+_SHARDS = "shards (all engines but bm25)"
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
 # Bytes of a posting in Lucene.

@@ -11,11 +11,11 @@ from milco_pyserini.errors import validate_name
 # Group -> command -> its purpose, in the order of the help page. The module of a command has its name.
 GROUPS = {
     "Pipeline": {
-        "corpora": "list named benchmarks",
+        "corpora": "list named benchmarks; detect the languages of documents",
         "encode": "encode a corpus, topics or a text as sparse (or dense) vectors",
         "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
         "search": "search an index and write a TREC run; fuse and rerank runs",
-        "export": "export vectors to other search engines: Elasticsearch, Qdrant ...",
+        "export": "write files for other search engines, or fill their servers: OpenSearch, Qdrant ...",
         "eval": "evaluate runs, with significance tests",
     },
     "Inspection": {

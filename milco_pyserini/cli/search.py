@@ -34,12 +34,12 @@ _ONE_QUERY_HITS = 10
 _RUN_HITS = 1000
 # Values of a field in a message.
 _SHOWN_VALUES = 12
-_RUN = "Run"
+_RUN = "run"
 _OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
 _OF_ONE_INDEX = ("set", "min_share", "corpus", "encoder", "query_encoder", "alpha")
-_PASSAGES = "Passages"
-_ENCODER = "Encoder"
+_PASSAGES = "passages"
+_ENCODER = "encoder"
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,8 @@ class SearchOptions:
         group=_ENCODER,
         minimum=0,
         maximum=1,
-        help="weigh the views of queries: alpha x pivot + (1 - alpha) x source (default: their plain sum)",
+        metavar="A",
+        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
     )
     device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32, bfloat16 or int8")

@@ -9,9 +9,9 @@ from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_opti
 from milco_pyserini.defaults import only_index
 from milco_pyserini.options import MAX_THREADS, changed_options, option
 
-_NETWORK = "Network"
-_WORK = "Work"
-_SOURCES = "Sources"
+_NETWORK = "network"
+_WORK = "load"
+_SOURCES = "sources"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ServeOptions:
         minimum=0,
         maximum=1,
         metavar="A",
-        help="weight of a query's pivot view, with 1 - A for its source view (default: both count in full)",
+        help="weight of a query's pivot view, with 1 - A for its source view (default: 1 for both)",
     )
     host: str = option("127.0.0.1", group=_NETWORK, metavar="ADDRESS", help="address to listen at")
     port: int = option(
@@ -70,8 +70,8 @@ class ServeOptions:
         metavar="NAME|DIR",
         help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations)",
     )
-    device: str = option("auto", group=_SOURCES, help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group=_SOURCES, help="auto, float32, bfloat16 or int8")
+    device: str = option("auto", group=_SOURCES, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", group=_SOURCES, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""

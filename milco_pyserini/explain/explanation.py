@@ -201,7 +201,7 @@ class Explanation:
                 more = f", and {len(only) - _LISTED:,} more" if len(only) > _LISTED else ""
                 lines.append(f"  only in the {name}, {view}: {listed}{more}")
         for reason, count in (self.dropped or {}).items():
-            lines.append(f"  removed from the document by {reason}: {counted(count, 'term')}")
+            lines.append(f"  removed from the document: {counted(count, 'term')} ({reason})")
         lost = self.lost or ()
         lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:top_k]]
         if len(lost) > top_k:

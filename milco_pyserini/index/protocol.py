@@ -388,8 +388,8 @@ class EngineSearcher:
     def bm25(self) -> "EngineSearcher":
         """Return a searcher of the stored texts, whose queries are texts. Raises MilcoError if the engine has none."""
         raise MilcoError(
-            f"`hybrid` is for an index of a filled server, this one is of engine {self.engine}: build one of engine "
-            "bm25, and fuse both"
+            f"`hybrid` needs an index of a server that milco export --store filled, and {self.path} is of engine "
+            f"{self.engine}: build another index of engine bm25, and search both with `fuse`"
         )
 
     def find_groups(
@@ -403,7 +403,7 @@ class EngineSearcher:
         what = f"`balance={balance.field}`"
         if not self.has_groups:
             raise MilcoError(
-                f"{what}: engine {self.engine} cannot balance scores, lucene and exact can: build with one"
+                f"{what}: engine {self.engine} cannot balance scores: build an index of engine lucene or exact"
             )
         if self.fields is None:
             raise MilcoError(

@@ -478,7 +478,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
     from milco_pyserini.explain.render import terminal_width, text_table
 
     # Scores are of integers for some engines, and of cosines for others.
-    score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:.4f}"
+    score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:,.4f}"
     columns = [
         ("rank", "r", [f"{rank}" for rank, _ in enumerate(hits, 1)]),
         ("score", "r", [score.format(hit.score) for hit in hits]),

@@ -183,6 +183,8 @@ class SearchOptions:
             yield from fusion_conflicts(self, *_OF_ONE_INDEX)
         elif self.fuse is not None or len(self.index) > 1:
             yield "--hybrid is for one index, --fuse searches several"
+        elif self.min_share is not None:
+            yield "--min-share is for scores of MILCO, --hybrid fuses ranks: omit it"
         try:
             parse_filters(self.filter)
             if self.balance is not None:

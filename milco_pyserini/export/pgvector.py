@@ -1,7 +1,8 @@
 """PostgreSQL with pgvector: a table of sparsevec, loaded by COPY."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,15 @@ class PgvectorTarget(Target):
     ) -> "PgvectorServer":
         """Connect to a postgresql:// URL, or with the parameters of libpq."""
         url = single_url(self.title, urls)
-        connected = client("psycopg", self.name).connect(url, connect_timeout=10, autocommit=True)
+        connect = partial(client("psycopg", self.name).connect, url, connect_timeout=10, autocommit=True)
+        connected = connect()
         found = connected.execute(
             "select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector'"
         ).fetchone()
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
         validate_version(self.title, found[0], (0, 7))
-        return PgvectorServer(connected, collection, columns, schema)
+        return PgvectorServer(connected, connect, collection, columns, schema)
 
 
 class PgvectorServer(Server):
@@ -69,7 +71,15 @@ class PgvectorServer(Server):
     ranged = frozenset(("string", "strings", "number"))
     counted = frozenset(("string", "strings", "number", "boolean", "mixed"))
 
-    def __init__(self, connected: Any, collection: str, columns: int, schema: DocumentSchema | None) -> None:
+    def __init__(
+        self,
+        connected: Any,
+        connect: Callable[[], Any],
+        collection: str,
+        columns: int,
+        schema: DocumentSchema | None,
+    ) -> None:
+        self._connect = connect
         self.client, self._table, self._columns = connected, f'"{collection}"', columns
         self._schema = schema
 
@@ -99,7 +109,7 @@ class PgvectorServer(Server):
 
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that have a row."""
-        rows = self.client.execute(f"select docid from {self._table} where docid = any(%s)", (ids,))
+        rows = self._execute(f"select docid from {self._table} where docid = any(%s)", (ids,))
         return {docid for (docid,) in rows}
 
     def write(self, vectors: list[Vector]) -> None:
@@ -133,7 +143,7 @@ class PgvectorServer(Server):
             "order by 2 desc limit %(limit)s"
         )
         vectors = (row(query, self._columns).partition("\t")[2] for query in queries)
-        found = [self.client.execute(sql, {"vector": vector, **values}) for vector in vectors]
+        found = [self._execute(sql, {"vector": vector, **values}) for vector in vectors]
         # Rows without a common term have a score of 0.
         return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
 
@@ -143,7 +153,7 @@ class PgvectorServer(Server):
 
     def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
         """Return impacts of the document's vector."""
-        found = self.client.execute(f"select vector::text from {self._table} where docid = %s", (docid,)).fetchone()
+        found = self._execute(f"select vector::text from {self._table} where docid = %s", (docid,)).fetchone()
         if found is None:
             return None
         pairs = (pair.split(":") for pair in found[0][1:].partition("}")[0].split(","))
@@ -152,7 +162,7 @@ class PgvectorServer(Server):
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the JSON of those documents that the table has."""
         sql = f"select docid, {DOCUMENT}::text from {self._table} where docid = any(%s)"
-        return dict(self.client.execute(sql, (ids,)).fetchall())
+        return dict(self._execute(sql, (ids,)).fetchall())
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field."""
@@ -160,11 +170,17 @@ class PgvectorServer(Server):
             f"select value, count(distinct docid) from {self._table}, {_VALUES} as value "
             f"where {DOCUMENT} ? %(field)s group by value limit %(limit)s"
         )
-        rows = self.client.execute(sql, {"field": field, "limit": limit})
+        rows = self._execute(sql, {"field": field, "limit": limit})
         return {filter_text(value): count for value, count in rows}
 
     def _one(self, sql: str, *values: object) -> Any:
-        return self.client.execute(sql, values).fetchone()[0]
+        return self._execute(sql, values).fetchone()[0]
+
+    def _execute(self, sql: str, values: Any) -> Any:
+        """Return a cursor with the result, by a new connection if the server ended the last one."""
+        if self.client.broken:
+            self.client = self._connect()
+        return self.client.execute(sql, values)
 
 
 def row(vector: Vector, columns: int) -> str:

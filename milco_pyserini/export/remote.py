@@ -13,7 +13,7 @@ import numpy as np
 
 from milco_pyserini import __version__
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
@@ -123,7 +123,7 @@ class RemoteSearcher(EngineSearcher):
     ) -> None:
         super().__init__(Remote.name, directory, documents)
         self._server = server
-        self._name = name
+        self._errors = partial(server_errors, name, _MOVED, Unreachable)
         self._columns = columns
         self._scale = scale
         self._languages = languages
@@ -222,19 +222,22 @@ class RemoteSearcher(EngineSearcher):
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""
-        with server_errors(self._name, ""):
-            return self._server.stored(list(docids))
+        # Servers refuse an empty id.
+        with self._errors():
+            return self._server.stored(list(filter(None, docids)))
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:
         """Return how many documents have each value of a field; None if the server does not count them."""
         if self.fields is None or self.fields[field] not in self._server.counted:
             return None
-        with server_errors(self._name, ""):
+        with self._errors():
             return self._server.count_values(field, limit)
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
         """Return the impacts that the server has."""
-        with server_errors(self._name, ""):
+        if not docid:
+            return None
+        with self._errors():
             return self._server.impacts(docid, self._vector(dict.fromkeys(terms, 1)))
 
     def _vector(self, impacts: dict[str, int]) -> Vector:
@@ -245,7 +248,7 @@ class RemoteSearcher(EngineSearcher):
 
     def searched(self, search: Callable[[Any], list[Ranking]], batches: Sequence[Any], threads: int) -> list[Ranking]:
         """Return docids and scores for each query of the batches."""
-        with server_errors(self._name, _MOVED):
+        with self._errors():
             if min(threads, len(batches)) == 1:
                 found = list(map(search, batches))
             else:

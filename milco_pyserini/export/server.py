@@ -212,7 +212,7 @@ def client(module: str, extra: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except ImportError:
-        raise MilcoError(f"`url` needs {module}", f"Run pip install '.[{extra}]'.") from None
+        raise MilcoError(f"the client {module} is not installed", f"Run pip install '.[{extra}]'.") from None
     for name in ("elastic_transport", "opensearch", "pymilvus"):
         # They log errors, which fill() reports. Set now, because importing a client may set it, too.
         logging.getLogger(name).setLevel(logging.CRITICAL)

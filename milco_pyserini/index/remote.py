@@ -5,6 +5,7 @@ columns. What a target's server does is in its file of milco_pyserini.export.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,4 +37,7 @@ class Remote(SparseEngine):
         # The targets import the engines.
         from milco_pyserini.export.remote import RemoteSearcher
 
-        return RemoteSearcher.open(directory, manifest, os.environ.get(URL, "").split() or manifest["urls"])
+        given = os.environ.get(URL, "").strip()
+        # Parameters of libpq and paths may have white space, too.
+        urls = re.split(r"\s+(?=\w+://)", given) if given else manifest["urls"]
+        return RemoteSearcher.open(directory, manifest, urls)

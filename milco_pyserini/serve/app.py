@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milco_pyserini import __version__
-from milco_pyserini.errors import MilcoError, UnknownDocument, shown, unknown_name, validate_name
+from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, shown, unknown_name, validate_name
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
@@ -113,6 +113,7 @@ def create_app(
                 "description": "What is wrong with the request; plain text if it is not valid HTTP",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
+            "502": {"model": ErrorAnswer, "description": "The server that holds the index does not answer"},
             "503": {"model": ErrorAnswer, "description": "Too many requests: try again in a second"},
         },
     )
@@ -157,6 +158,8 @@ def create_app(
             status = HTTPStatus.NOT_FOUND
         elif isinstance(failure, Busy):
             status = HTTPStatus.SERVICE_UNAVAILABLE
+        elif isinstance(failure, Unreachable):
+            status = HTTPStatus.BAD_GATEWAY
         elif isinstance(failure, DamagedError) or failure.__cause__ is not None:
             # An engine's library failed: not what the client sent.
             status = HTTPStatus.INTERNAL_SERVER_ERROR

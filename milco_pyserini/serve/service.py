@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.errors import MilcoError, UnknownDocument, shown, validate_name
+from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, shown, validate_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
@@ -388,7 +388,10 @@ class SearchService:
 
     @contextlib.contextmanager
     def _accepted(self) -> Iterator[OpenedIndex]:
-        """Count a request, and keep the index that it is answered from open for it. Raises Busy."""
+        """Count a request, and keep the index that it is answered from open for it. Raises Busy.
+
+        Errors of a server that holds the index are logged: where it is and what it reports are not for clients.
+        """
         if self.pending >= self.queue:
             raise Busy(f"the server is busy with {self.pending:,} requests: try again in a second")
         opened = self.opened
@@ -396,6 +399,9 @@ class SearchService:
         opened.retain()
         try:
             yield opened
+        except Unreachable as error:
+            log(str(error))
+            raise Unreachable(f"the server that holds {opened.about.name} does not answer: try again later") from None
         finally:
             self.pending -= 1
             opened.release()

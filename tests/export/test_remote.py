@@ -79,7 +79,7 @@ def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, sto
             asked = {term: impact for term, impact in vector.items() if term in terms}
             assert searcher.weights(docid, terms) == asked
             assert searcher.weights(docid, []) == {}
-        assert searcher.weights("missing", ["w1"]) is None
+        assert searcher.weights("missing", ["w1"]) is searcher.weights("", ["w1"]) is None
 
 
 def test_a_run_is_written(index: Path, store: Path, capsys: pytest.CaptureFixture) -> None:
@@ -169,6 +169,24 @@ def test_an_unreachable_server_is_one_line(
         open_index(index).searcher()
     assert main(["search", "--index", str(index), "--query", "text"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_server_that_was_restarted_is_searched_again(
+    postgres: tuple[str, Path], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one error; its URL may be parameters with white space."""
+    psycopg = pytest.importorskip("psycopg", reason="needs psycopg (pip install '.[pgvector]')")
+    assert fill(("pgvector", postgres[0]), store, "restarted", "--output", "restarted") == 0
+    monkeypatch.setenv(URL, psycopg.conninfo.make_conninfo(postgres[0], connect_timeout=10))
+    with open_index("restarted").searcher() as searcher:
+        with psycopg.connect(postgres[0], autocommit=True) as other:
+            other.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and "
+                "datname = current_database()"
+            )
+        with pytest.raises(Unreachable, match="terminating connection"):
+            searcher.search(QUERIES[:1], 9)
+        assert pairs(searcher.search(QUERIES[:1], 9)[0]) == expected(store, QUERIES[0], 9)
 
 
 @pytest.fixture

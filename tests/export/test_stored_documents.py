@@ -80,7 +80,7 @@ def test_documents_are_stored_with_their_vectors(
         vectors = [vector for _, vector in VectorStore.open(store).vectors() if vector]
         queries = [dict.fromkeys(list(vector)[:9], 1.0) for vector in vectors[:5]]
         rankings = searcher.search(queries, 1000)
-        documents = searcher.documents([*rankings[0].docids, "missing"])
+        documents = searcher.documents([*rankings[0].docids, "missing", ""])
         assert documents == {docid: without_zeros(given[docid], server) for docid in rankings[0].docids}
         for filters in FILTERS:
             for ranking, found in zip(rankings, searcher.search(queries, 1000, filters=filters), strict=True):

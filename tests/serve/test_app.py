@@ -17,6 +17,7 @@ from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.query_table import QueryTable
+from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.app import create_app
@@ -139,6 +140,26 @@ def test_sparse_embeddings_have_the_form_of_text_embeddings_inference(client: Te
         refused = client.post("/embed_sparse", json=wrong)
         assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
     assert client.post("/embed_sparse", json={"inputs": 9000 * "river "}).status_code == 200
+
+
+def test_what_a_server_that_holds_the_index_reports_is_logged_and_not_answered(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """In one line: its address is not for everybody. The status is 502, until it answers again."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise Unreachable("OpenSearch at http://10.0.0.1:9200: Connection refused", "If it has moved, ...")
+
+    with monkeypatch.context() as down:
+        for name in ("search", "documents", "values"):
+            down.setattr(searcher().engine_searcher, name, fail)
+        for path in ("/search?q=river", "/?q=river", "/explain?q=river&docid=d01", "/documents/d01", "/fields"):
+            refused = client.get(path)
+            assert (refused.status_code, "10.0.0.1" in refused.text) == (502, False), path
+            assert "the server that holds docs.exact does not answer: try again later" in refused.text
+            error = capsys.readouterr().err
+            assert (error.count("\n"), "10.0.0.1:9200: Connection refused" in error) == (1, True)
+    assert client.get("/search?q=river").status_code == 200
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import API_KEY, BATCH, CA_FILE, client, validate_version
+from milco_pyserini.export.server import API_KEY, BAD_REQUEST, BATCH, CA_FILE, client, validate_version
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, filter_text
 from milco_pyserini.io.files import write_json
 
@@ -46,7 +46,6 @@ CONNECT_SECONDS = 10
 WINDOW = 10_000
 # A query may have 1,024 clauses (indices.query.bool.max_clause_count).
 _CLAUSES = 500
-_BAD_REQUEST = 400
 # A quarter less on disk.
 SETTINGS = {"index": {"codec": "best_compression"}}
 # While it is loaded: nothing is written twice, nor made searchable.
@@ -192,17 +191,17 @@ class ElasticsearchServer(Server):
                 "Omit `shards`, or choose another `collection`.",
             )
         mapping = about["mappings"]
-        statement = mapping.get("_meta", {}).get(_STATED, "")
         properties = dict(flat_properties(mapping.get("properties", {})))
         self._has_docids = properties.pop(DOCID, None) == _DOCID_FIELD
         wanted = self._target.mapping("", self._schema)["mappings"]["properties"]
         # An older version of the documents may have had other fields; fields of others would be lost. An index of
         # documents is refused for its statement.
         common = properties.keys() & wanted.keys()
+        stated = mapping.get("_meta", {}).get(_STATED, "")
         is_same = properties.get(FIELD) == self._target.field
-        is_same &= alias or self._schema is not None or "+" in statement or len(properties) == 1
+        is_same &= alias or "+" in stated or len(properties) == 1
         is_same &= all(properties[name].get("type") == wanted[name]["type"] for name in common)
-        return statement if is_same else ""
+        return stated if is_same else ""
 
     def create(self, statement: str) -> None:
         """Create the index, with the settings for loading."""
@@ -239,10 +238,7 @@ class ElasticsearchServer(Server):
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are an _id."""
         body = {"docs": [{"_id": docid, "_source": False} for docid in ids]}
-        answers = self.client.mget(index=self._index, body=body)["docs"]
-        if any("error" in answer for answer in answers):
-            raise self._missing_shards("some")
-        return {answer["_id"] for answer in answers if answer["found"]}
+        return {answer["_id"] for answer in self._found(body)}
 
     def write(self, vectors: list[Vector]) -> None:
         """Index documents by a bulk request."""
@@ -302,10 +298,8 @@ class ElasticsearchServer(Server):
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
-        answers = self.client.mget(index=self._index, body={"ids": ids})["docs"] if ids else []
-        if any("error" in answer for answer in answers):
-            raise RuntimeError(f"{self._index}: a shard has not answered")
-        return {answer["_id"]: stored_json(answer["_id"], answer["_source"]) for answer in answers if answer["found"]}
+        found = self._found({"ids": ids}) if ids else ()
+        return {answer["_id"]: stored_json(answer["_id"], answer["_source"]) for answer in found}
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field."""
@@ -343,7 +337,7 @@ class ElasticsearchServer(Server):
         try:
             self.client.indices.analyze(body={"analyzer": name, "text": "a"})
         except Exception as error:
-            if getattr(error, "status_code", None) != _BAD_REQUEST:
+            if getattr(error, "status_code", None) != BAD_REQUEST:
                 raise
             return False
         return True
@@ -395,6 +389,13 @@ class ElasticsearchServer(Server):
     def _remember(self, meta: dict[str, Any]) -> None:
         body = {"_meta": meta, "properties": self._mapping("")["properties"]}
         self.client.indices.put_mapping(index=self._index, body=body)
+
+    def _found(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return those documents of a request (_mget) that the index has. Raises MilcoError if a shard is missing."""
+        answers = self.client.mget(index=self._index, body=body)["docs"]
+        if any("error" in answer for answer in answers):
+            raise self._missing_shards("some")
+        return [answer for answer in answers if answer["found"]]
 
     def _missing_shards(self, number: str) -> MilcoError:
         return MilcoError(

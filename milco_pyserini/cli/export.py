@@ -112,6 +112,8 @@ def command(options: ExportOptions) -> None:
     if options.store:
         target.validate_stores()
     documents = Vectors.open(options.vectors, options.prune)
+    topics = None if options.topics is None else Vectors.open(options.topics)
+    since = None if options.since is None else Vectors.open(options.since, options.prune)
     corpus = None
     if options.store:
         # Those before the shard are not looked at.
@@ -122,8 +124,8 @@ def command(options: ExportOptions) -> None:
     export = Export(
         documents,
         collection,
-        None if options.topics is None else Vectors.open(options.topics),
-        None if options.since is None else Vectors.open(options.since, options.prune),
+        topics,
+        since,
         corpus,
         shard_id=options.shard_id,
         shard_num=options.shard_num,

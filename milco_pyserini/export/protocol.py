@@ -37,6 +37,8 @@ HYBRID_DEPTH, RANK_CONSTANT = 100, 60
 _STATED = (*must_agree(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
 # Servers accept bodies of 32 MB (Qdrant) and more.
 _FILE_BYTES = 16 * 2**20
+# Documents whose stored fields are compared with those of a server at a time.
+COMPARED = 1_000
 # Higher levels of gzip take longer than the rest of an export.
 _COMPRESSION = 3
 _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -206,10 +208,10 @@ class Export:
         self.written = 0
         self._restart()
         older = OlderVectors(self.since)
+        same: list[Vector] = []
         for ids, batch, content in vector_bytes(self.exported):
             self.progress.add(len(ids))
             self._measure(ids, batch)
-            same = []
             for docid, bytes_, (columns, weights) in zip(ids, content, batch.rows(), strict=True):
                 is_same = bytes_ is not None and older.is_same(docid, bytes_)
                 if bytes_ is None or (is_same and self.corpus is None):
@@ -223,9 +225,10 @@ class Export:
                 else:
                     self.written += 1
                     yield vector
-            for vector in self.outdated(same):
-                self.written += 1
-                yield vector
+                if len(same) == COMPARED:
+                    yield from self._rewritten(same)
+                    same = []
+        yield from self._rewritten(same)
         self.deleted = older.remaining()
 
     def measure_all(self) -> None:
@@ -233,6 +236,11 @@ class Export:
         self._restart()
         for ids, batch in self.documents.batches():
             self._measure(ids, batch)
+
+    def _rewritten(self, same: list[Vector]) -> Iterator[Vector]:
+        for vector in self.outdated(same):
+            self.written += 1
+            yield vector
 
     def _restart(self) -> None:
         self.empty = self.largest = self.postings = 0

@@ -23,7 +23,14 @@ from milco_pyserini.index.documents import DocumentSchema, FieldFilters, indexed
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.remote import URL, Remote
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
-from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.io.manifest import (
+    MANIFEST,
+    DamagedError,
+    describe_files,
+    read_checked,
+    validate_files,
+    write_checked,
+)
 from milco_pyserini.options import Balance
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
@@ -54,7 +61,7 @@ def export_index(
     """
 
     place = {"engine": Remote.name, "target": target.name, "collection": export.collection}
-    existing: dict[str, object] = {}
+    existing: dict[str, Any] = {}
     with contextlib.suppress(DamagedError):
         existing = read_checked(output / MANIFEST)
     overwrite = overwrite or existing | place == existing
@@ -83,9 +90,11 @@ def export_index(
         "corpus_paths": indexed_corpus_paths(documents, output),
     }
     if manifest | {"files": existing.get("files")} == existing:
-        recover_directory(output)
-        log(f"{output} is up to date")
-        return existing
+        with contextlib.suppress(DamagedError):
+            validate_files(output, existing["files"])
+            recover_directory(output)
+            log(f"{output} is up to date")
+            return existing
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         shutil.copyfile(documents.path / VOCABULARY, directory / VOCABULARY)
         files = [Path(VOCABULARY), *([languages.write(directory)] if languages.balances else [])]

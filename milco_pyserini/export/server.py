@@ -22,6 +22,7 @@ from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
 from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.index.exact import Exact
 
+BAD_REQUEST = 400
 # The name of a variable in the environment; passwords can be in the URL.
 API_KEY = "MILCO_API_KEY"
 # That of OpenSSL: a file of certificates of the authorities that are trusted.
@@ -79,7 +80,7 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
             export.outdated = partial(_outdated, server)
         batches = _batches(target.documents(export))
         first = next(batches, [])
-        if export.since is None and not first:
+        if export.since is None and not export.is_shard and not first:
             raise MilcoError(f"{export.documents.path} holds no document with a term: nothing to export")
         if stated is None:
             try:
@@ -92,11 +93,11 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
                 _validate_stated(export, place, stated, under_way)
         if stated is not None and stated != wanted:
             server.state(under_way)
-        if stated is None and target.posting_bytes:
+        if stated is None and target.posting_bytes and first:
             _log_size(export, target, place, first)
         # A document that has to be replaced is present in both versions.
         only_missing = stated is not None and (stated == wanted or export.since is None)
-        _write(server, chain([first], batches), only_missing)
+        _write(server, chain([first] if first else [], batches), only_missing)
         for start in range(0, len(export.deleted), BATCH):
             server.delete(export.deleted[start : start + BATCH])
         count = server.finish()
@@ -164,6 +165,7 @@ def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:
         batch.append(vector)
         # A number, quotes, colon and comma for each term.
         size += sum(map(len, vector.terms)) + 8 * len(vector.terms)
+        size += 0 if vector.document is None else len(orjson.dumps(vector.document))
         if size > _BATCH_BYTES or len(batch) == BATCH:
             yield batch
             batch, size = [], 0
@@ -313,6 +315,9 @@ def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> 
         reason = _reason(error)
         if getattr(error, "status_code", None) == 401:
             hint = f"Check user and password in the URL, or the key in {API_KEY}."
+        elif getattr(error, "status_code", None) == BAD_REQUEST:
+            # The same request again is refused again.
+            hint = ""
         fixes = (fix for sign, fix in _FIXES.items() if sign in reason)
         raise kind(f"{what}: {reason}", next(fixes, hint)) from error
 

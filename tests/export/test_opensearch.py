@@ -1,6 +1,7 @@
 """What filling a real OpenSearch promises: settings while it is loaded, and one line for each fault."""
 
 import importlib
+import json
 import ssl
 import subprocess
 import threading
@@ -18,7 +19,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export, find_target, server
 from milco_pyserini.export.protocol import Vectors
 from milco_pyserini.io.files import write_json
-from milco_pyserini.sparse import SparseBatch, Vocabulary
+from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
 pytestmark = pytest.mark.cluster
 pytest.importorskip("opensearchpy", reason="needs opensearchpy (pip install '.[opensearch]')")
@@ -226,6 +227,20 @@ def test_documents_that_are_refused_are_one_line(
     assert ": document '" in error and "index read-only (api)]" in error and "{" not in error
     opensearch.request("PUT", f"/{index}/_settings", {"index.blocks.read_only": None})
     assert fill(opensearch.urls[0], store, index) == 0
+
+
+def test_fields_that_the_server_refuses_are_one_line(
+    opensearch: Cluster, store: Path, index: str, failed: Callable[..., str], tmp_path: Path
+) -> None:
+    """Nothing is left at the server, and no one is asked to run the same command again."""
+    corpus = tmp_path / "corpus.jsonl"
+    ids = VectorStore.open(store).load()[0]
+    corpus.write_text(
+        "".join(f"{json.dumps({'id': docid, 'text': 't', 'a': 1, 'a.b': 2})}\n" for docid in ids), "utf-8"
+    )
+    error = failed(opensearch.urls[0], store, index, "--store", "--corpus", corpus)
+    assert "mapper [a] cannot be changed" in error and "resumes" not in error
+    assert index not in opensearch.request("GET", "/_aliases")
 
 
 def test_an_alias_and_another_mapping_are_refused(

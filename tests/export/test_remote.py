@@ -156,6 +156,16 @@ def send(server: Server, method: str, path: str, *lines: object) -> dict:
         return json.load(answer)
 
 
+def test_a_damaged_directory_is_written_again(server: Server, store: Path, capsys: pytest.CaptureFixture) -> None:
+    """By the same command, though its manifest is that of the collection."""
+    name = next(NAMES)
+    assert fill(server, store, name, "--output", "index") == 0
+    Path("index/vocabulary.json").write_text("{}")
+    assert fill(server, store, name, "--output", "index") == 0
+    assert "Wrote index" in capsys.readouterr().err
+    assert main(["verify", "index"]) == 0
+
+
 def test_an_unreachable_server_is_one_line(
     index: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

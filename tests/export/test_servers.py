@@ -22,7 +22,7 @@ from milco_pyserini.sparse import VectorStore
 def test_a_server_is_filled_and_checked(
     server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """All scores are those of exact search; --since turns one store into another, once more without harm."""
+    """All scores are those of exact search; --since turns one store into another or itself, once more without harm."""
     assert fill(server, store, "filled", "--topics", str(changed)) == 0
     first = capsys.readouterr().err
     queries = re.search(r"Checked: the 10 best scores of (\d+) queries", first)
@@ -31,6 +31,7 @@ def test_a_server_is_filled_and_checked(
         assert fill(server, changed, "filled", "--since", str(store)) == 0
         err = capsys.readouterr().err
         assert "Checked: the 10 best scores" in err and "2 documents to delete" in err
+    assert fill(server, changed, "filled", "--since", str(changed)) == 0
 
 
 def test_a_killed_run_is_resumed(
@@ -78,6 +79,23 @@ def test_shards_of_the_documents_fill_one_collection(
     assert fill(server, store, "shared") == 0
     assert fill(server, changed, "shared", "--since", str(store), "--shard-id", "1", "--shard-num", "2") == 2
     assert "omit --shard-num" in capsys.readouterr().err
+
+
+def test_a_shard_whose_documents_are_all_empty_is_no_error(
+    server: tuple[str, str], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """In any order: commands for the shards of a store do not know what is in them."""
+    ids, batch = VectorStore.open(store).load()
+    order = batch.lengths().argsort()
+    empty = int((batch.lengths() == 0).sum())
+    path = write_store(
+        tmp_path / "v", [ids[place] for place in order[: 2 * empty]], batch.take(order[: 2 * empty]), empty
+    )
+    for shards in ((0, 1), (1, 0)):
+        for number in shards:
+            options = ["--shard-id", str(number), "--shard-num", "2"]
+            assert fill(server, path, f"first_{shards[0]}", *options) == 0
+        assert "Checked: the 10 best scores" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_is_completed_by_no_other(

@@ -17,6 +17,7 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.protocol import Vector, Vectors
+from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
 from milco_pyserini.index.documents import CorpusDocuments, filter_text, values_in_range
 from milco_pyserini.options import Balance
@@ -107,6 +108,45 @@ def test_fields_that_changed_are_written_again(
     capsys.readouterr()
     assert fill(server, store, "fields") == 2
     assert "fields of" in (err := capsys.readouterr().err) and "was filled with documents: pass --store" in err
+
+
+def test_unchanged_documents_are_compared_in_batches(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of a store may have more documents, with their passages, than fit into memory or an answer."""
+    monkeypatch.setattr("milco_pyserini.export.protocol.COMPARED", 20)
+    corpus = CorpusDocuments(list(open_corpus(write_corpus(tmp_path / "corpus.jsonl", store, 2000))), "corpus")
+    vectors = Vectors.open(store)
+    batches: list[list[Vector]] = []
+
+    def outdated(same: list[Vector]) -> list[Vector]:
+        batches.append(same)
+        return same[:1]
+
+    export = Export(vectors, "any", since=vectors, corpus=corpus, outdated=outdated)
+    assert list(export.changed()) == [batch[0] for batch in batches]
+    assert export.written == len(batches) and not export.deleted
+    assert [len(batch) for batch in batches] == [20] * 7 + [16]
+    assert {vector.id for batch in batches for vector in batch} == vectors_of(store)
+
+
+def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server takes requests of some size only, and memory holds several of them."""
+    pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
+    corpus = tmp_path / "corpus.jsonl"
+    records = [{"id": docid, "text": 50_000 * "ä"} for docid in VectorStore.open(store).load()[0]]
+    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    sent: list[int] = []
+    write = QdrantServer.write
+
+    def counted(self: QdrantServer, vectors: list[Vector]) -> None:
+        sent.append(len(vectors))
+        write(self, vectors)
+
+    monkeypatch.setattr(QdrantServer, "write", counted)
+    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
+    assert fill(("qdrant", str(tmp_path / "local")), store, "large", *options) == 0
+    assert sum(sent) == len(vectors_of(store)) and max(sent) < 30
 
 
 def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: Path) -> None:

@@ -281,20 +281,22 @@ class ElasticsearchServer(Server):
         found = self._searched(bodies, search_type="dfs_query_then_fetch")
         return [[(self._docid(hit), hit["_score"]) for hit in hits] for hits in found]
 
-    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
-        """Return the scores of queries of one term, which are the named parts of a query for this document."""
+    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+        """Return the scores of queries of one term, which are the named parts of a query for these documents."""
         units = [Vector("", [term], [column], [1]) for term, column in zip(query.terms, query.columns, strict=True)]
         named = [{"bool": {"must": self._target.query(unit), "_name": str(place)}} for place, unit in enumerate(units)]
         options = {"include_named_queries_score": True, "allow_partial_search_results": False}
-        found: dict[int, float] = {}
+        found: dict[str, dict[str, int]] = {}
         for start in range(0, len(named) or 1, _CLAUSES):
-            parts = {"filter": {"ids": {"values": [docid]}}, "should": named[start : start + _CLAUSES]}
-            body = {"size": 1, "_source": False, "query": {"bool": parts}}
-            hits = self._hits(self.client.search(index=self._index, body=body, **options))
-            if not hits:
-                return None
-            found |= {int(place): score for place, score in hits[0].get("matched_queries", {}).items()}
-        return {query.terms[place]: round(self._target.score(units[place], found[place])) for place in sorted(found)}
+            parts = {"filter": {"ids": {"values": ids}}, "should": named[start : start + _CLAUSES]}
+            body = {"size": len(ids), "_source": False, "query": {"bool": parts}}
+            for hit in self._hits(self.client.search(index=self._index, body=body, **options)):
+                scores = {int(place): score for place, score in hit.get("matched_queries", {}).items()}
+                found.setdefault(hit["_id"], {}).update(
+                    (query.terms[place], round(self._target.score(units[place], scores[place])))
+                    for place in sorted(scores)
+                )
+        return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""

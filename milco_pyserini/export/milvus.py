@@ -175,10 +175,10 @@ class MilvusServer(Server):
         """Raise MilcoError."""
         raise no_bm25("Milvus")
 
-    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
-        """Return impacts of the document's vector."""
-        found = self.client.query(self._name, filter=_filter([docid]), output_fields=[FIELD], **_LATEST)
-        return common_impacts(query, found[0][FIELD]) if found else None
+    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+        """Return impacts of the documents' vectors."""
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", FIELD], **_LATEST)
+        return {row["docid"]: common_impacts(query, row[FIELD]) for row in found}
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the collection has."""

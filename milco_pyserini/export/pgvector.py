@@ -151,13 +151,14 @@ class PgvectorServer(Server):
         """Raise MilcoError."""
         raise no_bm25("pgvector")
 
-    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
-        """Return impacts of the document's vector."""
-        found = self._execute(f"select vector::text from {self._table} where docid = %s", (docid,)).fetchone()
-        if found is None:
-            return None
-        pairs = (pair.split(":") for pair in found[0][1:].partition("}")[0].split(","))
-        return common_impacts(query, {int(column) - 1: float(impact) for column, impact in pairs})
+    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+        """Return impacts of the documents' vectors."""
+        found = {}
+        sql = f"select docid, vector::text from {self._table} where docid = any(%s)"
+        for docid, vector in self._execute(sql, (ids,)):
+            pairs = (pair.split(":") for pair in vector[1:].partition("}")[0].split(","))
+            found[docid] = common_impacts(query, {int(column) - 1: float(impact) for column, impact in pairs})
+        return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the JSON of those documents that the table has."""

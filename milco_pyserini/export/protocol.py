@@ -310,8 +310,8 @@ class Server(Protocol):
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return what search() returns, by BM25 of the stored texts. Raises MilcoError if the server cannot."""
 
-    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
-        """Return what a document has of the terms of a query; None if the collection lacks the document."""
+    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+        """Return what those documents that the collection has have of the terms of a query."""
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the collection has."""

@@ -153,13 +153,14 @@ class QdrantServer(Server):
         """Return the best documents by BM25 (Qdrant 1.20)."""
         return self._searched([self._models.TextQuery(text=text) for text in texts], _CONTENTS, k, filters)
 
-    def impacts(self, docid: str, query: Vector) -> dict[str, int] | None:
-        """Return impacts of the document's vector."""
-        found = self.client.retrieve(self._name, [point_id(docid)], with_payload=False, with_vectors=True)
-        if not found:
-            return None
-        vector = found[0].vector[VECTOR]
-        return common_impacts(query, dict(zip(vector.indices, vector.values, strict=True)))
+    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+        """Return impacts of the documents' vectors."""
+        points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=[_DOCID], with_vectors=True)
+        vectors = ((point.payload[_DOCID], point.vector[VECTOR]) for point in points)
+        return {
+            docid: common_impacts(query, dict(zip(vector.indices, vector.values, strict=True)))
+            for docid, vector in vectors
+        }
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the JSON in the payload of those docids whose points exist."""

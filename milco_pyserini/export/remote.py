@@ -35,8 +35,8 @@ from milco_pyserini.options import Balance
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
-# Queries of a request, and hits of its answer.
-_QUERIES, _HITS = 64, 100_000
+# Queries of a request, hits of its answer, and documents whose impacts are asked for.
+_QUERIES, _HITS, _DOCUMENTS = 64, 100_000, 200
 _MOVED = f"If it has moved, or needs a password, put its URL into the environment variable {URL}."
 
 Ranking = list[tuple[str, float]]
@@ -244,10 +244,16 @@ class RemoteSearcher(EngineSearcher):
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
         """Return the impacts that the server has."""
-        if not docid:
-            return None
+        return self.weights_of([docid], terms).get(docid)
+
+    def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return the impacts that the server has, asked for those of some documents at a time."""
+        ids, query = list(filter(None, docids)), self._vector(dict.fromkeys(terms, 1))
+        found: dict[str, dict[str, int]] = {}
         with self._errors():
-            return self._server.impacts(docid, self._vector(dict.fromkeys(terms, 1)))
+            for start in range(0, len(ids), _DOCUMENTS):
+                found |= self._server.impacts(ids[start : start + _DOCUMENTS], query)
+        return found
 
     def _vector(self, impacts: dict[str, int]) -> Vector:
         """Return a query with the terms that the documents may have."""

@@ -85,10 +85,11 @@ class Hit:
         """The share of the query's weight that is on terms of the document, in [0, 1].
 
         A score grows with the query, this does not: a document that has little to do with the query matches little of
-        it. None if the index cannot be read (seismic), or if queries are not weighted terms.
+        it. None if the index cannot be read (seismic), or if queries are not weighted terms. The shares of all
+        documents of the ranking are read at once.
         """
         ranking: Hits | None = vars(self)["_ranking"]
-        return None if ranking is None or ranking.share_of is None else ranking.share_of(self.docid)
+        return None if ranking is None else ranking.shares.get(self.docid)
 
     @cached_property
     def passage(self) -> str | None:
@@ -130,7 +131,7 @@ class Hits(Sequence[Hit]):
         lookup: where the documents are read when they are first asked for; None without documents.
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
-        share_of: returns the share of a docid, read when it is first asked for; None if shares are not known.
+        shares_of: returns the shares of docids, read when one is first asked for; None if shares are not known.
         passages: docid -> id of the best passage, of documents that are ranked by it.
         by_index: of fused rankings; path of each index -> its ranking.
     """
@@ -139,7 +140,7 @@ class Hits(Sequence[Hit]):
     scores: NDArray[np.floating]
     lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
     total: int | None = field(default=None, compare=False)
-    share_of: Callable[[str], float | None] | None = field(default=None, repr=False, compare=False)
+    shares_of: Callable[[Sequence[str]], Mapping[str, float]] | None = field(default=None, repr=False, compare=False)
     passages: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     by_index: "Mapping[str, Hits]" = field(default_factory=dict, repr=False, compare=False)
 
@@ -159,6 +160,11 @@ class Hits(Sequence[Hit]):
     def documents(self) -> "Mapping[str, Document]":
         """The documents that are available, by docid, read when one is first asked for."""
         return {} if self.lookup is None else self.lookup.find(self.docids)
+
+    @cached_property
+    def shares(self) -> Mapping[str, float]:
+        """Hit.share by docid, of those documents of which it is known, read when one is first asked for."""
+        return {} if self.shares_of is None else self.shares_of(self.docids)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a pandas.DataFrame: rank from 1, docid, score, share, title, text and the fields of the documents.
@@ -456,6 +462,11 @@ class EngineSearcher:
         their products. For engines whose postings can be read; the others cannot be explained by themselves.
         """
         raise NotImplementedError
+
+    def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return weights() of those documents that the index has. Servers are asked once."""
+        found = ((docid, self.weights(docid, terms)) for docid in docids)
+        return {docid: weights for docid, weights in found if weights is not None}
 
 
 def _balanced(groups: Groups, k: int, strength: float) -> Hits:

@@ -42,15 +42,18 @@ class EngineWeights:
         """Return a sum in the precision of the engine's scores: sums of integers are float32, exact up to 2**24."""
         return float(np.float32(total)) if self._is_integer else total
 
-    def matched_share(self, vector: dict[str, float], passages: Mapping[str, str] | None, docid: str) -> float | None:
-        """Return the share of a query's weight that a document matches: matched_share(), None if it cannot be read.
+    def matched_shares(
+        self, vector: dict[str, float], passages: Mapping[str, str] | None, docids: Sequence[str]
+    ) -> dict[str, float]:
+        """Return matched_share() of those documents that the index has.
 
         passages: of documents that are ranked by their best passage, docid -> its id in the index.
         """
         self._searcher.require_open()
         numbers = self.query(vector)
-        document = self.document(passages[docid] if passages else docid, list(numbers))
-        return None if document is None else matched_share(numbers, document)
+        names = {docid: passages[docid] if passages else docid for docid in docids}
+        weights = self._searcher.weights_of(list(names.values()), list(numbers))
+        return {docid: matched_share(numbers, weights[name]) for docid, name in names.items() if name in weights}
 
 
 def matched_share(query: Mapping[str, float], document: Collection[str]) -> float:

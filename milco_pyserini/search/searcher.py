@@ -371,7 +371,7 @@ class Searcher:
             found = [replace(hits, lookup=self._lookup) for hits in rankings]
         if weights is not None:
             found = [
-                replace(hits, share_of=partial(weights.matched_share, query, hits.passages))
+                replace(hits, shares_of=partial(weights.matched_shares, query, hits.passages))
                 for query, hits in zip(queries, found, strict=True)
             ]
         return found if min_share is None else [_matching(hits, min_share) for hits in found]

@@ -79,6 +79,8 @@ def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, sto
             asked = {term: impact for term, impact in vector.items() if term in terms}
             assert searcher.weights(docid, terms) == asked
             assert searcher.weights(docid, []) == {}
+        found = searcher.weights_of([*(docid for docid, _ in vectors), "missing"], ["w1"])
+        assert found == {docid: {"w1": vector["w1"]} if "w1" in vector else {} for docid, vector in vectors}
         assert searcher.weights("missing", ["w1"]) is searcher.weights("", ["w1"]) is None
 
 

@@ -282,6 +282,10 @@ class RemoteTextSearcher(EngineSearcher):
         super().__init__(Remote.name, searcher.path, searcher.num_documents)
         self.fields, self.ranged, self._searcher, self._server = searcher.fields, searcher.ranged, searcher, server
 
+    def validate_balance(self, balance: Balance) -> None:
+        """Raise MilcoError: what all documents of a language score by BM25 is not known."""
+        raise MilcoError(f"`balance={balance.field}`: BM25 is not balanced: omit it, or `hybrid`")
+
     def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
         """Return hits with the scores of the server."""
         return self.find_filtered(queries, k, threads, {})

@@ -161,6 +161,8 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
     vectors = [(docid, vector) for docid, vector in VectorStore.open(store).vectors() if vector]
     query = {term: impact / 100 for term, impact in vectors[0][1].items()}
     with Searcher.open(tmp_path / "index").with_bm25() as searcher:
+        with pytest.raises(MilcoError, match="BM25 is not balanced"):
+            searcher.validate_search(balance="lang")
         if server[0] in ("milvus", "pgvector"):
             with pytest.raises(MilcoError, match="is not searched by BM25, elasticsearch, opensearch and qdrant"):
                 searcher.search_queries([(query, "rivers")], k=10)

@@ -402,7 +402,7 @@ class ElasticsearchServer(Server):
     def _missing_shards(self, number: str) -> MilcoError:
         return MilcoError(
             f"{number} shards of {self._index} are missing, because nodes have stopped",
-            "Start the nodes, and run the same command again: it resumes.",
+            "Start the nodes, and run the same command again.",
         )
 
     def _bulk(self, actions: Iterable[tuple[dict[str, Any], str | None]]) -> None:

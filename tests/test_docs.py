@@ -281,7 +281,11 @@ def test_times_may_differ_and_numbers_nearly_match(line: str, like: bool) -> Non
 
 def shell_commands(text: str) -> Iterator[list[str]]:
     """Yield the arguments of milco, or of a module of the package or of experiments, in commands of a shell block."""
-    for line in _VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines():
+    lines = iter(_VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines())
+    for line in lines:
+        # A quoted argument may have several lines.
+        while line.split("#")[0].count("'") % 2:
+            line += next(lines)
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
         words: list[str] = []

@@ -236,6 +236,7 @@ def _option_errors(
 ) -> list[MilcoError]:
     """Return an error for every option that is unknown, and for every one that is given twice."""
     canonical = {name: action.dest for action in parser._actions for name in action.option_strings}
+    valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
     repeatable = {action.dest for action in parser._actions if isinstance(action, argparse._ExtendAction)}
     errors: list[MilcoError] = []
     counts: collections.Counter[str] = collections.Counter()
@@ -247,7 +248,7 @@ def _option_errors(
                 errors.append(MilcoError(f"{name} is given twice. Give it once, with all its values"))
         elif name.startswith("--") and " " not in name and name != "--":
             before = argv[place - 1] if place else ""
-            hint = f"If it is the value of {before}: {before}={shown(argument)}" if before in canonical else ""
+            hint = f"If it is the value of {before}: {before}={shown(argument)}" if before in valued else ""
             errors.append(unknown_name("option", name, canonical, hint, synonyms))
     return errors
 

@@ -180,8 +180,8 @@ def _log_size(export: Export, target: Target, place: str, sample: list[Vector]) 
     size, seconds = postings * target.posting_bytes / 1e6, postings / target.postings_per_second
     log(
         f"Filling {export.collection} of {place}: {counted(documents, 'document')} of about {postings / documents:.0f} "
-        f"terms need {size:,.0f} MB there, and as much for each replica; a node with two free cores takes "
-        f"{duration(seconds)}"
+        f"terms; their vectors need {size:,.0f} MB there, and as much for each replica; a node with two free cores "
+        f"takes {duration(seconds)}"
     )
 
 

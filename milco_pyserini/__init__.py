@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from milco_pyserini.sparse import VectorStore as VectorStore
     from milco_pyserini.sparse import Vocabulary as Vocabulary
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 # Public name -> module that defines it.
 _LAZY = {

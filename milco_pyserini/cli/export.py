@@ -95,6 +95,7 @@ def command(options: ExportOptions) -> None:
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.remote import export_index
+    from milco_pyserini.export.server import connect
     from milco_pyserini.index.documents import open_corpus_documents
     from milco_pyserini.sparse.store import shard_span
 
@@ -116,6 +117,9 @@ def command(options: ExportOptions) -> None:
     since = None if options.since is None else Vectors.open(options.since, options.prune)
     corpus = None
     if options.store:
+        if options.url:
+            # A server that does not answer is reported before the corpus is read.
+            connect(target, options.url, collection, len(documents.terms)).client.close()
         # Those before the shard are not looked at.
         parts = documents.manifest["parts"]
         before = parts[: shard_span(len(parts), options.shard_id, options.shard_num).start]

@@ -97,7 +97,7 @@ def command(options: ExportOptions) -> None:
     from milco_pyserini.export.remote import export_index
     from milco_pyserini.export.server import connect
     from milco_pyserini.index.documents import open_corpus_documents
-    from milco_pyserini.sparse.store import shard_span
+    from milco_pyserini.sparse.store import texts_before
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
@@ -120,10 +120,7 @@ def command(options: ExportOptions) -> None:
         if options.url:
             # A server that does not answer is reported before the corpus is read.
             connect(target, options.url, collection, len(documents.terms)).client.close()
-        # Those before the shard are not looked at.
-        parts = documents.manifest["parts"]
-        before = parts[: shard_span(len(parts), options.shard_id, options.shard_num).start]
-        first = sum(part.get("texts", 0) for part in before)
+        first = texts_before(documents.manifest["parts"], options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     export = Export(
         documents,

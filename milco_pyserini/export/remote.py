@@ -191,9 +191,7 @@ class RemoteSearcher(EngineSearcher):
                 if len(ranking) == limit and ranking[-1][1] == ranking[k - 1][1]:
                     tied.append(number)
                     continue
-                best = sorted((-score, docid) for docid, score in ranking)[:k]
-                scores = np.asarray([-score for score, _ in best], np.float32)
-                found[number] = Hits([docid for _, docid in best], scores)
+                found[number] = _best(ranking, k)
             pending, limit = tied, limit * 4
         return found
 
@@ -210,8 +208,8 @@ class RemoteSearcher(EngineSearcher):
     ) -> list[Groups]:
         """Return the hits of each language, which are searched for one after the other."""
         vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
-        wanted = filters.get(field, self._languages)
-        if isinstance(wanted, Mapping) and wanted is not self._languages:
+        wanted = filters.get(field, list(self._languages))
+        if isinstance(wanted, Mapping):
             raise MilcoError(f"`balance={field}`: a range of {field} cannot be balanced: name its values")
         found: list[dict[str, GroupHits]] = [{} for _ in queries]
         for language, size in self._languages.items():
@@ -272,6 +270,12 @@ class RemoteSearcher(EngineSearcher):
         return [ranking for batch in found for ranking in batch]
 
 
+def _best(ranking: Ranking, k: int) -> Hits:
+    """Return the first k of a ranking with float32 scores, ties in order of docid."""
+    best = sorted((-score, docid) for docid, score in ranking)[:k]
+    return Hits([docid for _, docid in best], np.asarray([-score for score, _ in best], np.float32))
+
+
 class RemoteTextSearcher(EngineSearcher):
     """The texts that a filled server stores, ranked by BM25. Queries are texts, ties are in order of docid.
 
@@ -292,14 +296,9 @@ class RemoteTextSearcher(EngineSearcher):
 
     def find_filtered(self, queries: Sequence[str], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
         """Return hits as find() does, of documents that pass the filters."""
-        rankings = []
         batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
         search = partial(self._server.search_texts, k=k, filters=filters)
-        for found in self._searcher.searched(search, batches, threads):
-            best = sorted((-score, docid) for docid, score in found)
-            scores = np.asarray([-score for score, _ in best], np.float32)
-            rankings.append(Hits([docid for _, docid in best], scores))
-        return rankings
+        return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, threads)]
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""

@@ -64,7 +64,7 @@ from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
-from milco_pyserini.sparse.store import shard_span, validate_shard_id
+from milco_pyserini.sparse.store import texts_before, validate_shard_id
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus
@@ -206,9 +206,7 @@ class Index:
             validate_output_directory(path, overwrite, _is_replaceable)
         stored = None
         if store_documents:
-            parts = documents.manifest.get("parts", [])
-            before = parts[: shard_span(len(parts), shard_id, shard_num).start]
-            first = sum(part.get("texts", 0) for part in before)
+            first = texts_before(documents.manifest.get("parts", []), shard_id, shard_num)
             stored = open_corpus_documents(documents.manifest, documents.path, corpus, store_vectors, first)
         if finished is not None and finished.manifest.get("stored_checksum") == (stored and stored.checksum):
             recover_directory(path)

@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -348,6 +348,11 @@ def validate_shard_id(shard_id: int, shard_num: int) -> None:
 def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
     """Return which of the parts of a store are those of a shard: a run of about as many as in any other."""
     return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)
+
+
+def texts_before(parts: Sequence[Mapping[str, Any]], shard_id: int, shard_num: int) -> int:
+    """Return the number of texts in the parts of a store before those of a shard, as far as they state it."""
+    return sum(part.get("texts", 0) for part in parts[: shard_span(len(parts), shard_id, shard_num).start])
 
 
 def read_vocabulary(directory: Path, files: Iterable[dict]) -> Vocabulary:

@@ -23,7 +23,8 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export
-from milco_pyserini.export.elasticsearch import FIELD
+from milco_pyserini.export.access import Access
+from milco_pyserini.export.elasticsearch_documents import FIELD
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vectors
 from milco_pyserini.export.server import client, fill
@@ -92,7 +93,7 @@ def load_by_export(server: Any, export: Export, url: str) -> float:
     """Return the seconds of milco export, without the comparison of scores."""
     export.progress = timed = Timed("documents", len(export.documents))
     started = time.perf_counter()
-    fill(export, OpenSearchTarget(), [url])
+    fill(export, OpenSearchTarget(), Access((url,)))
     return timed.ended - started
 
 

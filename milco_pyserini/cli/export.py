@@ -91,6 +91,7 @@ class ExportOptions:
 
 def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
+    from milco_pyserini.export.access import Access
     from milco_pyserini.export.directory import export_files
     from milco_pyserini.export.protocol import Export, Vectors
     from milco_pyserini.export.registry import find_target
@@ -112,6 +113,8 @@ def command(options: ExportOptions) -> None:
     output = options.output or default.with_name(f"{default.name}.{target.name}")
     if options.store:
         target.validate_stores()
+    access = Access.named(options.url)
+    target.validate_urls(access.urls)
     documents = Vectors.open(options.vectors, options.prune)
     topics = None if options.topics is None else Vectors.open(options.topics)
     since = None if options.since is None else Vectors.open(options.since, options.prune)
@@ -119,7 +122,7 @@ def command(options: ExportOptions) -> None:
     if options.store:
         if options.url:
             # A server that does not answer is reported before the corpus is read.
-            connect(target, options.url, collection, len(documents.terms)).client.close()
+            connect(target, access, collection, len(documents.terms)).client.close()
         first = texts_before(documents.manifest["parts"], options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     export = Export(
@@ -134,7 +137,7 @@ def command(options: ExportOptions) -> None:
         replicas=options.replicas,
     )
     if options.url:
-        export_index(export, target, options.url, output, options.overwrite)
+        export_index(export, target, access, output, options.overwrite)
     else:
         export_files(export, target, output, options.overwrite)
 

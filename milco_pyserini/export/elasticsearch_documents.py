@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from milco_pyserini.export.protocol import Vector
 from milco_pyserini.index.documents import (
     LANGUAGE,
     MAX_VALUE_BYTES,
@@ -19,6 +20,11 @@ from milco_pyserini.index.documents import (
     range_bounds,
 )
 
+FIELD = "vector"
+# A quarter less on disk.
+SETTINGS = {"index": {"codec": "best_compression"}}
+# The statement, in _meta of the mapping.
+STATED = "milco"
 _CONTENTS = "contents"
 _DEFAULT = "default"
 # Built into both; those of plugins (nori, kuromoji, smartcn) have to be installed.
@@ -63,6 +69,11 @@ def flat_properties(properties: Mapping[str, Any], prefix: str = "") -> Iterator
             yield from flat_properties(value["properties"], f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def source(vector: Vector) -> dict[str, Any]:
+    """Return the source of a document."""
+    return {FIELD: vector.weights} | ({} if vector.document is None else stored_source(vector.document))
 
 
 def stored_source(document: Mapping[str, Any]) -> dict[str, Any]:

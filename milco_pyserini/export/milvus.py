@@ -1,6 +1,5 @@
 """Milvus: rows with the docid as primary key and a sparse float vector."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import orjson
 
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.export.access import Access, remaining
 from milco_pyserini.export.protocol import (
     HITS,
     EngineRequest,
@@ -20,7 +20,7 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import API_KEY, client, no_bm25, single_url, validate_version
+from milco_pyserini.export.server import client, no_bm25, validate_version
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, range_bounds
 from milco_pyserini.io.files import write_json
 
@@ -31,8 +31,7 @@ _NOTHING = 'docid == ""'
 # Those that JSON writes as \u and a number, which Milvus does not read in filters.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MOST_HITS = 16_384
-# By default a server may answer from a state that is some seconds old.
-_LATEST = {"consistency_level": "Strong"}
+_CONNECT, _ATTEMPT = 10.0, 60.0
 
 
 class MilvusTarget(Target):
@@ -40,6 +39,7 @@ class MilvusTarget(Target):
 
     name = "milvus"
     title = "Milvus"
+    takes_paths = True
     # The length of a VARCHAR, in bytes.
     max_id_bytes = 512
     stores_documents = True
@@ -82,13 +82,12 @@ class MilvusTarget(Target):
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
     def connect(
-        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
     ) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
-        url = single_url(self.title, urls)
         module = client("pymilvus", self.name)
-        connected = module.MilvusClient(url, token=os.environ.get(API_KEY, ""), timeout=60)
-        version = connected.get_server_version()
+        connected = module.MilvusClient(access.urls[0], token=access.key or "", timeout=remaining(_CONNECT))
+        version = connected.get_server_version(timeout=remaining(_CONNECT))
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
         return MilvusServer(connected, module.DataType, collection, self.max_id_bytes, schema)
@@ -109,9 +108,10 @@ class MilvusServer(Server):
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's properties."""
-        if not self.client.has_collection(self._name):
+        timeout = {"timeout": remaining(_ATTEMPT)}
+        if not self.client.has_collection(self._name, **timeout):
             return None
-        about = self.client.describe_collection(self._name)
+        about = self.client.describe_collection(self._name, **timeout)
         fields = {field["name"]: field["type"] for field in about["fields"]}
         types = self._types
         if fields | {DOCUMENT: types.JSON} != {
@@ -121,7 +121,7 @@ class MilvusServer(Server):
         }:
             return ""
         # After a restart of the server it may not be in memory.
-        self.client.load_collection(self._name)
+        self.client.load_collection(self._name, **timeout)
         return dict(about.get("properties", {})).get("milco", "")
 
     def create(self, statement: str) -> None:
@@ -141,7 +141,7 @@ class MilvusServer(Server):
     def present(self, ids: list[str]) -> set[str]:
         """Return those docids that are a primary key."""
         # get() would not escape the docids.
-        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_LATEST)
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_latest())
         return {row["docid"] for row in found}
 
     def write(self, vectors: list[Vector]) -> None:
@@ -155,7 +155,11 @@ class MilvusServer(Server):
     def finish(self) -> int:
         """Write all rows to segments, and return their number."""
         self.client.flush(self._name)
-        return self.client.query(self._name, filter="", output_fields=["count(*)"], **_LATEST)[0]["count(*)"]
+        return self.count()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.client.query(self._name, filter="", output_fields=["count(*)"], **_latest())[0]["count(*)"]
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request. Raises MilcoError for more than Milvus returns."""
@@ -168,7 +172,7 @@ class MilvusServer(Server):
         options: dict[str, Any] = {"anns_field": FIELD, "limit": k, "output_fields": ["docid"]}
         if filters and self._schema is not None:
             options["filter"] = document_filter(filters, self._schema.fields)
-        found = self.client.search(self._name, vectors, **options, **_LATEST)
+        found = self.client.search(self._name, vectors, **options, **_latest())
         return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
 
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
@@ -177,17 +181,22 @@ class MilvusServer(Server):
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         """Return impacts of the documents' vectors."""
-        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", FIELD], **_LATEST)
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", FIELD], **_latest())
         return {row["docid"]: common_impacts(query, row[FIELD]) for row in found}
 
     def stored(self, ids: list[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the collection has."""
-        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", DOCUMENT], **_LATEST)
+        found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", DOCUMENT], **_latest())
         return {hit["docid"]: orjson.dumps(hit[DOCUMENT]).decode() for hit in found}
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Raise: Milvus counts no values."""
         raise NotImplementedError
+
+
+def _latest() -> dict[str, Any]:
+    """Return the options of a request that ends by the deadline, and not by a state that is some seconds old."""
+    return {"consistency_level": "Strong", "timeout": remaining(_ATTEMPT)}
 
 
 def row(vector: Vector) -> dict[str, Any]:

@@ -1,17 +1,14 @@
 """OpenSearch: a rank_features field, searched by neural_sparse queries that carry their own weights."""
 
 import math
-import os
-import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.elasticsearch import CONNECT_SECONDS, FIELD, ElasticsearchServer, ElasticsearchTarget
-from milco_pyserini.export.elasticsearch_documents import text_query
+from milco_pyserini.export.elasticsearch import ElasticsearchTarget
+from milco_pyserini.export.elasticsearch_documents import FIELD, text_query
 from milco_pyserini.export.protocol import HITS, HYBRID_DEPTH, RANK_CONSTANT, EngineRequest, Vector
-from milco_pyserini.export.server import client, validate_version
-from milco_pyserini.index.documents import DocumentSchema
+from milco_pyserini.export.server import validate_version
 
 # A query's weight is in (0, 64]. Impacts divided by a power of two are exact, and so are their products and sums.
 _MAX_WEIGHT = 64
@@ -39,20 +36,13 @@ class OpenSearchTarget(ElasticsearchTarget):
         body = {"size": k, "_source": False, "query": {"hybrid": queries}, "search_pipeline": pipeline}
         return EngineRequest(f"/{collection}/_search", body)
 
-    def connect(
-        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
-    ) -> ElasticsearchServer:
-        """Connect to URLs of one cluster, which may have a user and a password."""
-        options: dict[str, Any] = {"timeout": 120, "max_retries": 5, "retry_on_timeout": True}
-        # The client takes the directory of certificates in this variable for a file.
-        if os.environ.get("SSL_CERT_DIR") and all(url.startswith("https:") for url in urls):
-            options["ssl_context"] = ssl.create_default_context()
-        connected = client("opensearchpy", self.name).OpenSearch(list(urls), **options)
-        version = connected.info(request_timeout=CONNECT_SECONDS)["version"]
-        if version.get("distribution") != "opensearch":
-            raise MilcoError(f"this is not OpenSearch, but {version.get('distribution', 'Elasticsearch')}")
-        validate_version(self.title, version["number"], (2, 14))
-        return ElasticsearchServer(connected, client("opensearchpy.helpers", self.name), self, collection, schema)
+    def validate_version(self, version: Any) -> None:
+        """Raise MilcoError for another product, or a version that is too old."""
+        if version.distribution != "opensearch":
+            product = version.distribution or "Elasticsearch"
+            hint = "" if version.distribution else "Pass `to=elasticsearch`."
+            raise MilcoError(f"this is {product} {version.number}, not {self.title}", hint)
+        validate_version(self.title, version.number, (2, 14))
 
     def score(self, query: Vector, score: float) -> float:
         """Return the score of a hit in units of impacts."""

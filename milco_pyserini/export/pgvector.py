@@ -1,6 +1,10 @@
 """PostgreSQL with pgvector: a table of sparsevec, loaded by COPY."""
 
+import contextlib
+import os
 import re
+import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,11 +13,14 @@ from typing import Any
 import orjson
 
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.export.access import Access, remaining
 from milco_pyserini.export.protocol import Export, Server, Target, Vector, common_impacts, render
-from milco_pyserini.export.server import client, no_bm25, single_url, validate_version
+from milco_pyserini.export.server import client, no_bm25, validate_version
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 
 _COMMENT = "milco "
+# Seconds for a statement.
+_LONGEST = 86_400.0
 # Name and type of a column.
 DOCUMENT = "document"
 _COLUMN = (
@@ -33,6 +40,7 @@ class PgvectorTarget(Target):
 
     name = "pgvector"
     title = "pgvector"
+    schemes = ("postgresql", "postgres")
     # Limit of a sparsevec.
     max_terms = 16_000
     stores_documents = True
@@ -50,11 +58,10 @@ class PgvectorTarget(Target):
             render(f"pgvector.{name}", export, directory / name)
 
     def connect(
-        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
     ) -> "PgvectorServer":
-        """Connect to a postgresql:// URL, or with the parameters of libpq."""
-        url = single_url(self.title, urls)
-        connect = partial(client("psycopg", self.name).connect, url, connect_timeout=10, autocommit=True)
+        """Connect to a postgresql:// URL."""
+        connect = partial(client("psycopg", self.name).connect, *access.urls, connect_timeout=10, autocommit=True)
         connected = connect()
         found = connected.execute(
             "select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector'"
@@ -128,7 +135,7 @@ class PgvectorServer(Server):
         """Delete rows."""
         self.client.execute(f"delete from {self._table} where docid = any(%s)", (ids,))
 
-    def finish(self) -> int:
+    def count(self) -> int:
         """Return the number of rows, which are searchable at once."""
         return self._one(f"select count(*) from {self._table}")
 
@@ -181,7 +188,18 @@ class PgvectorServer(Server):
         """Return a cursor with the result, by a new connection if the server ended the last one."""
         if self.client.broken:
             self.client = self._connect()
-        return self.client.execute(sql, values)
+        ends = threading.Timer(remaining(_LONGEST), _shut_down, (self.client.fileno(),))
+        ends.start()
+        try:
+            return self.client.execute(sql, values)
+        finally:
+            ends.cancel()
+
+
+def _shut_down(descriptor: int) -> None:
+    """End a connection whose server does not answer; libpq has no time limit of its own for that."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def row(vector: Vector, columns: int) -> str:

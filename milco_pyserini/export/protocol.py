@@ -20,6 +20,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
 from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
 from milco_pyserini.index.sparse_engine import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
@@ -270,6 +271,11 @@ class Server(Protocol):
     ranged: frozenset[str]
     counted: frozenset[str]
 
+    @property
+    def max_terms(self) -> int:
+        """The largest number of terms of a query."""
+        return 2**31
+
     def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
 
@@ -296,6 +302,14 @@ class Server(Protocol):
 
     def finish(self) -> int:
         """Make all documents searchable, and return their number."""
+        return self.count()
+
+    def count(self) -> int:
+        """Return the number of documents."""
+
+    def ping(self) -> None:
+        """Raise an error unless all documents can be searched."""
+        self.stated(alias=True)
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return docid and score of the k best documents of each query, best first, ties in any order.
@@ -331,8 +345,11 @@ class Target:
     max_terms = 2**31
     exact_up_to = 2**24
     is_incremental = True
-    # Whether the number of shards and replicas of a running server's collection can be set.
-    has_shards = False
+    # Of the URLs of a running server, and whether a path opens a database that runs in the client.
+    schemes: tuple[str, ...] = ("http", "https")
+    takes_paths = False
+    # Whether it is a cluster, with several URLs, shards and replicas.
+    is_cluster = False
     # What a server needs, if it was measured: bytes on disk, and postings in a second.
     posting_bytes = 0
     postings_per_second = 0
@@ -345,13 +362,11 @@ class Target:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
-    def connect(
-        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
-    ) -> Server:
+    def connect(self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old.
 
         Args:
-            urls: of one server; of a cluster, those of several of its nodes.
+            access: to one server; to a cluster, by several of its nodes.
             columns: number of columns of a vector.
             schema: of the documents that the collection stores; None if it stores none.
         """
@@ -359,6 +374,16 @@ class Target:
             f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
             "README.md shows"
         )
+
+    def validate_urls(self, urls: Sequence[str]) -> None:
+        """Raise MilcoError for URLs that are not those of one such server."""
+        if len(urls) > 1 and not self.is_cluster:
+            raise MilcoError(f"`url`: {len(urls)} are given, and the client of {self.title} takes one")
+        for url in map(public_url, urls):
+            scheme = url.partition("://")[0] if "://" in url else ""
+            if scheme not in self.schemes and (scheme or not self.takes_paths):
+                valid = " or ".join(f"{name}://" for name in self.schemes)
+                raise MilcoError(f"`url={url}`: a URL of {self.title} begins with {valid}")
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""

@@ -1,16 +1,17 @@
 """Qdrant: points with one named sparse vector and the docid as payload."""
 
-import os
 import re
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.export.protocol import (
     HITS,
     HYBRID_DEPTH,
@@ -24,7 +25,7 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import API_KEY, client, single_url, validate_version, version_of
+from milco_pyserini.export.server import client, validate_version, version_of
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import is_json_with, write_json
@@ -44,6 +45,7 @@ class QdrantTarget(Target):
 
     name = "qdrant"
     title = "Qdrant"
+    takes_paths = True
     stores_documents = True
     own_fields = frozenset((_DOCID,))
 
@@ -81,16 +83,15 @@ class QdrantTarget(Target):
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
     def connect(
-        self, urls: Sequence[str], collection: str, columns: int, schema: DocumentSchema | None = None
+        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
     ) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
-        url = single_url(self.title, urls)
+        (url,) = access.urls
         qdrant = client("qdrant_client", self.name)
-        options = {"api_key": os.environ.get(API_KEY), "timeout": 60, "check_compatibility": False}
         if "://" in url:
-            connected = qdrant.QdrantClient(url=url, **options)
-        elif re.fullmatch(r"[^/]+:\d+", url):
-            raise MilcoError(f"`url={url}`: a URL begins with http:// or https://, as in http://{url}")
+            # The requests are sent as those to any server; the client's own timeout is a number for the server.
+            options = {"timeout": 60, "check_compatibility": False, "transport": transport(access)}
+            connected = qdrant.QdrantClient(url=public_url(url), **options)
         elif Path(url).exists() and not is_json_with(Path(url) / "meta.json", "collections"):
             raise MilcoError(f"`url={url}`: this is neither a URL nor a directory of Qdrant's local mode")
         else:
@@ -141,7 +142,7 @@ class QdrantServer(Server):
         self.client.update_collection(self._name, metadata={"milco": statement})
         self._index_fields()
 
-    def finish(self) -> int:
+    def count(self) -> int:
         """Return the number of points, which are searchable at once."""
         return self.client.count(self._name, exact=True).count
 
@@ -194,6 +195,31 @@ class QdrantServer(Server):
             for index in field_indexes(self._schema):
                 if has_text or index["field_schema"] != _TEXT_INDEX:
                     self.client.create_payload_index(self._name, **index)
+
+
+def transport(access: Access) -> Any:
+    """Return the transport of an httpx.Client whose requests have a deadline, and answers a largest size."""
+    # Requirements of the client.
+    import httpx
+
+    from milco_pyserini.export.rest import Rest, error_of
+
+    class Transport(httpx.BaseTransport):
+        """Sends requests by Rest."""
+
+        rest = Rest(access, {"api-key": access.key} if access.key else {})
+
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            path = request.url.raw_path.decode().removeprefix(urlsplit(access.urls[0]).path.rstrip("/"))
+            answer = self.rest.send(request.method, path, request.read())
+            if answer.status >= 400:
+                raise error_of(answer)
+            return httpx.Response(answer.status, headers={"Content-Type": answer.media}, content=answer.content)
+
+        def close(self) -> None:
+            self.rest.close()
+
+    return Transport()
 
 
 def point_id(docid: str) -> str:

@@ -1,8 +1,9 @@
 """An index of a collection that milco export filled: its directory, and searches of the server."""
 
 import contextlib
+import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -12,16 +13,18 @@ from typing import Any, Self
 import numpy as np
 
 from milco_pyserini import __version__
-from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.console import counted, log, warn
+from milco_pyserini.errors import MilcoError, Unreachable, shown
+from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
+from milco_pyserini.export.faults import MOVED, ServerError, server_errors
 from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
-from milco_pyserini.export.server import connect, fill, server_errors, server_name, without_password
+from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.directory import FORMAT_VERSION
-from milco_pyserini.index.documents import DocumentSchema, FieldFilters, indexed_corpus_paths
+from milco_pyserini.index.documents import WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
-from milco_pyserini.index.remote import URL, Remote
+from milco_pyserini.index.remote import Remote
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
 from milco_pyserini.io.manifest import (
     MANIFEST,
@@ -37,20 +40,21 @@ from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
 # Queries of a request, hits of its answer, and documents whose impacts are asked for.
 _QUERIES, _HITS, _DOCUMENTS = 64, 100_000, 200
-_MOVED = f"If it has moved, or needs a password, put its URL into the environment variable {URL}."
+# Seconds for a probe.
+_PING = 5.0
 
 Ranking = list[tuple[str, float]]
 
 
 def export_index(
-    export: Export, target: Target, urls: Sequence[str], output: Path, overwrite: bool = False
+    export: Export, target: Target, access: Access, output: Path, overwrite: bool = False
 ) -> dict[str, object]:
     """Fill a server, check its scores, and write the directory output, an index that Searcher.open() opens.
 
     An index of the same collection at output is replaced.
 
     Args:
-        urls: of one server; of a cluster, those of several of its nodes. Passwords are not written.
+        access: to one server; to a cluster, by several of its nodes. Passwords are not written.
         overwrite: replace an index of another collection.
 
     Returns:
@@ -70,12 +74,14 @@ def export_index(
     languages = LanguageSums(len(documents.terms))
     if export.corpus is not None and not export.is_shard:
         export.observe = languages.add
-    if not fill(export, target, urls):
+    is_complete = fill(export, target, access)
+    access.remember()
+    if not is_complete:
         return {}
     manifest = {
         "format_version": FORMAT_VERSION,
         **place,
-        "urls": [without_password(url, "") for url in urls],
+        "urls": list(map(public_url, access.urls)),
         "fingerprint": export.statement,
         "exactness": Remote.exactness,
         "documents": documents.manifest["documents"] - export.empty,
@@ -120,51 +126,79 @@ class RemoteSearcher(EngineSearcher):
 
     has_weights = has_groups = True
 
-    def __init__(
-        self,
-        directory: Path,
-        documents: int,
-        server: Server,
-        name: str,
-        columns: dict[str, int],
-        scale: float,
-        languages: Mapping[str, int],
-    ) -> None:
-        super().__init__(Remote.name, directory, documents)
+    def __init__(self, directory: Path, manifest: dict, server: Server, name: str, timeout: float) -> None:
+        super().__init__(Remote.name, directory, manifest["documents"])
         self._server = server
-        self._errors = partial(server_errors, name, _MOVED, Unreachable)
-        self._columns = columns
-        self._scale = scale
-        self._languages = languages
-        self._sums = read_sums(directory, languages, len(columns)) if languages else {}
+        self._name = name
+        self._timeout = timeout
+        terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
+        self._columns = {term: column for column, term in enumerate(terms)}
+        self._scale = manifest["query_scale"]
+        self._languages: Mapping[str, int] = manifest.get("languages", {})
+        self._sums = read_sums(directory, self._languages, len(terms)) if self._languages else {}
+        self._limit = server.max_terms
+        self._has_space = manifest["id_with_space"] is not None
+        # Weights of queries with more terms than the server takes, and what was searched for.
+        self._truncated: list[tuple[int, int]] = []
         self.ranged = server.ranged
 
     @classmethod
-    def open(cls, directory: Path, manifest: dict, urls: Sequence[str]) -> Self:
-        """Connect. Raises MilcoError unless the collection holds the vectors that the manifest states."""
-        terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
+    def open(cls, directory: Path, manifest: dict, access: Access, timeout: float) -> Self:
+        """Connect. Raises MilcoError unless the collection holds the vectors that the manifest states.
+
+        Another number of documents is a warning.
+        """
         target, collection = find_target(manifest["target"]), manifest["collection"]
-        name = server_name(target, urls)
+        target.validate_urls(access.urls)
+        for url in access.urls:
+            # A client would create it.
+            if "://" not in url and not Path(url).exists():
+                raise MilcoError(f"{url}, which holds {collection} of {target.title}, does not exist", MOVED)
+        name = f"{target.title} at {access.shown}"
         schema = DocumentSchema(**manifest["schema"]) if "schema" in manifest else None
-        server = connect(target, urls, collection, len(terms), schema, _MOVED)
-        try:
-            with server_errors(name, _MOVED):
-                stated = server.stated(alias=True)
-            if stated != manifest["fingerprint"]:
-                what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
-                if stated and ">" in stated:
-                    what = "is incomplete: it is being filled, or an export was interrupted"
-                raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
-        except BaseException:
-            server.client.close()
-            raise
-        columns = {term: column for column, term in enumerate(terms)}
-        scale, languages = manifest["query_scale"], manifest.get("languages", {})
-        return cls(directory, manifest["documents"], server, name, columns, scale, languages)
+        columns = len(read_vocabulary(directory, manifest["files"]).terms)
+        with deadline(timeout):
+            server = connect(target, access, collection, columns, schema, MOVED)
+            try:
+                with server_errors(name, MOVED):
+                    stated = server.stated(alias=True)
+                    found = server.count() if stated == manifest["fingerprint"] else 0
+                if stated != manifest["fingerprint"]:
+                    what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
+                    if stated and ">" in stated:
+                        what = "is incomplete: it is being filled, or an export was interrupted"
+                    raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
+                searcher = cls(directory, manifest, server, name, timeout)
+            except BaseException:
+                server.client.close()
+                raise
+        if found != searcher.num_documents:
+            warn(
+                f"{collection} of {name} holds {found:,} documents, {directory} lists {searcher.num_documents:,}: "
+                "another program has added or deleted some. Run milco export again"
+            )
+        return searcher
 
     def release(self) -> None:
-        """Close the connections."""
+        """Close the connections; report queries that were truncated."""
         self._server.client.close()
+        if self._truncated:
+            weight, kept = map(sum, zip(*self._truncated, strict=True))
+            warn(
+                f"{counted(len(self._truncated), 'query', 'queries')} had more than the {self._limit:,} terms that "
+                f"{self._name} takes: only the strongest were searched for, with {kept / weight:.1%} of their weight"
+            )
+
+    def ping(self) -> None:
+        """Raise Unreachable unless the server can search all documents."""
+        with deadline(_PING), self._errors():
+            self._server.ping()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """End requests within the block in time, and report their errors."""
+        with deadline(self._timeout), server_errors(self._name, MOVED, Unreachable):
+            yield
 
     def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
         """Return hits with float32 scores."""
@@ -177,7 +211,7 @@ class RemoteSearcher(EngineSearcher):
 
         Ties are in ascending order of docid: where the last one ties with the next, more documents are fetched.
         """
-        vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
+        vectors = [self._strongest(quantize_vector(query, self._scale), filters) for query in queries]
         found = [Hits([], np.empty(0, np.float32))] * len(vectors)
         pending, limit = [number for number, vector in enumerate(vectors) if vector.terms], k + 1
         while pending:
@@ -186,7 +220,7 @@ class RemoteSearcher(EngineSearcher):
             batches = [waiting[start : start + size] for start in range(0, len(waiting), size)]
             tied = []
             search = partial(self._server.search, k=limit, filters=filters)
-            for number, hits in zip(pending, self.searched(search, batches, threads), strict=True):
+            for number, hits in zip(pending, self.searched(search, batches, threads, limit), strict=True):
                 ranking = [(docid, float(round(score))) for docid, score in hits]
                 if len(ranking) == limit and ranking[-1][1] == ranking[k - 1][1]:
                     tied.append(number)
@@ -230,8 +264,12 @@ class RemoteSearcher(EngineSearcher):
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""
         # Servers refuse an empty id.
+        ids: list[str] = list(filter(None, docids))
+        found: dict[str, str] = {}
         with self._errors():
-            return self._server.stored(list(filter(None, docids)))
+            for start in range(0, len(ids), _DOCUMENTS):
+                found |= self._server.stored(ids[start : start + _DOCUMENTS])
+        return found
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:
         """Return how many documents have each value of a field; None if the server does not count them."""
@@ -259,15 +297,56 @@ class RemoteSearcher(EngineSearcher):
         terms = [term for _, term in known]
         return Vector("", terms, [column for column, _ in known], [impacts[term] for term in terms])
 
-    def searched(self, search: Callable[[Any], list[Ranking]], batches: Sequence[Any], threads: int) -> list[Ranking]:
-        """Return docids and scores for each query of the batches."""
-        with self._errors():
-            if min(threads, len(batches)) == 1:
-                found = list(map(search, batches))
-            else:
-                with ThreadPoolExecutor(threads) as pool:
-                    found = list(pool.map(search, batches))
+    def _strongest(self, impacts: dict[str, int], filters: FieldFilters) -> Vector:
+        """Return a query with as many terms as the server takes next to the filters."""
+        query, limit = self._vector(impacts), self._limit - len(filters)
+        if len(query.terms) <= limit:
+            return query
+        best = dict(sorted(query.weights.items(), key=lambda item: -item[1])[:limit])
+        self._truncated.append((sum(query.impacts), sum(best.values())))
+        return self._vector(best)
+
+    def searched(
+        self, search: Callable[[Any], list[Ranking]], batches: Sequence[Sequence[Any]], threads: int, limit: int
+    ) -> list[Ranking]:
+        """Return up to limit docids and scores for each query of the batches, which are one request each.
+
+        Each request has the time of the setting `timeout`. Raises Unreachable for what no index could answer.
+        """
+
+        def answered(batch: Sequence[Any]) -> list[Ranking]:
+            with self._errors():
+                rankings = search(batch)
+                if len(rankings) != len(batch):
+                    raise ServerError(f"{len(rankings)} answers to {counted(len(batch), 'query', 'queries')}")
+                for ranking in rankings:
+                    _validate_ranking(ranking, limit, self._has_space)
+                return rankings
+
+        if min(threads, len(batches)) == 1:
+            found = list(map(answered, batches))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(answered, batches))
         return [ranking for batch in found for ranking in batch]
+
+
+def _validate_ranking(ranking: Ranking, limit: int, has_space: bool) -> None:
+    """Raise ServerError unless docids and scores are those that an index can have.
+
+    A docid with white space, in an index without such docids, would write lines of its own into a run.
+    """
+    seen: set[str] = set()
+    for docid, score in ranking:
+        if not isinstance(docid, str) or not docid or (not has_space and WHITE_SPACE.search(docid)):
+            raise ServerError(f"the answer is not a valid one: {shown(str(docid))} is not a docid of this index")
+        if docid in seen:
+            raise ServerError(f"the answer is not a valid one: it has {shown(docid)} twice")
+        if not isinstance(score, float | int) or not 0 < score < math.inf:
+            raise ServerError(f"the answer is not a valid one: {shown(docid)} has the score {score}")
+        seen.add(docid)
+    if len(ranking) > limit:
+        raise ServerError(f"the answer is not a valid one: {len(ranking):,} hits, {limit:,} were asked for")
 
 
 def _best(ranking: Ranking, k: int) -> Hits:
@@ -298,7 +377,7 @@ class RemoteTextSearcher(EngineSearcher):
         """Return hits as find() does, of documents that pass the filters."""
         batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
         search = partial(self._server.search_texts, k=k, filters=filters)
-        return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, threads)]
+        return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, threads, k)]
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""

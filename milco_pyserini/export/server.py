@@ -6,7 +6,7 @@ import logging
 import re
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import chain
@@ -16,36 +16,23 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import counted, duration, log
-from milco_pyserini.errors import MilcoError, Unreachable, shown
+from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
+from milco_pyserini.export.faults import server_errors
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
 from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.index.exact import Exact
 
-BAD_REQUEST = 400
-# The name of a variable in the environment; passwords can be in the URL.
-API_KEY = "MILCO_API_KEY"
-# That of OpenSSL: a file of certificates of the authorities that are trusted.
-CA_FILE = "SSL_CERT_FILE"
 # Documents that are sent at a time, and their bytes as JSON: memory holds as many of these as a server has writers.
 BATCH, _BATCH_BYTES = 2_000, 2 * 2**20
 _CHECKED = 100
-_RESUMES = "run the same command again: it resumes."
-# What errors of Elasticsearch, OpenSearch and Python's ssl contain -> what to do.
-_FIXES = {
-    "CERTIFICATE_VERIFY_FAILED": f"If its certificate is signed by an authority of your own, set {CA_FILE} to the "
-    "authority's certificate.",
-    "read-only-allow-delete": "Free disk space on its nodes, which lifts the block, or set "
-    f"index.blocks.read_only_allow_delete to null; then {_RESUMES}",
-    "maxClauseCount": "Raise indices.query.bool.max_clause_count on its nodes, or prune the topics.",
-    "primary shard is not active": f"Start the nodes that have stopped, and {_RESUMES}",
-    "all shards failed": f"Start the nodes that have stopped, and {_RESUMES}",
-}
+_RESUMES = "Run the same command again: it resumes."
 # Sums of 32-bit floats, and of weights with 9 significant bits.
 _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 
 
-def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
+def fill(export: Export, target: Target, access: Access) -> bool:
     """Write the documents of an export to a server, and check its scores of sample queries.
 
     Returns whether the collection is complete: it is not while other shards of the documents are missing.
@@ -55,7 +42,7 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
     with a shard of the documents each; the one after which it holds all of them completes it.
 
     Args:
-        urls: of one server; of a cluster, those of several of its nodes.
+        access: to one server; to a cluster, by several of its nodes.
 
     Raises:
         Unreachable: no server answers.
@@ -63,16 +50,16 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
             other vectors, or the scores are not those of exact search.
     """
     for name, value in (("shards", export.shards), ("replicas", export.replicas)):
-        if value is not None and not target.has_shards:
+        if value is not None and not target.is_cluster:
             raise MilcoError(
                 f"`{name}` is for Elasticsearch and OpenSearch: milco export does not set the {name} of {target.title}"
             )
     if export.corpus is not None:
         target.validate_stores(export.corpus.fields)
-    place = server_name(target, urls)
-    server = connect(target, urls, export.collection, len(export.documents.terms), export.schema)
+    place = f"{target.title} at {access.shown}"
+    server = connect(target, access, export.collection, len(export.documents.terms), export.schema)
     server.shards, server.replicas = export.shards, export.replicas
-    with contextlib.closing(server.client), server_errors(place, _RESUMES.capitalize()):
+    with contextlib.closing(server.client), server_errors(place, _RESUMES, again=_RESUMES):
         stated, wanted = server.stated(), export.statement
         under_way = f"{'' if export.since is None else export.since.fingerprint}>{wanted}"
         _validate_stated(export, place, stated, under_way)
@@ -125,28 +112,22 @@ def fill(export: Export, target: Target, urls: Sequence[str]) -> bool:
 
 def connect(
     target: Target,
-    urls: Sequence[str],
+    access: Access,
     collection: str,
     columns: int,
     schema: DocumentSchema | None = None,
     hint: str = "",
 ) -> Server:
     """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
-    with server_errors(f"cannot connect to {server_name(target, urls)}", hint, Unreachable):
-        return target.connect(urls, collection, columns, schema)
+    target.validate_urls(access.urls)
+    with server_errors(f"cannot connect to {target.title} at {access.shown}", hint, Unreachable):
+        return target.connect(access, collection, columns, schema)
 
 
 def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
     """Return those documents that a server stores otherwise: their fields may have changed."""
     stored = server.stored([vector.id for vector in vectors])
     return [vector for vector in vectors if orjson.loads(stored.get(vector.id, "null")) != vector.document]
-
-
-def single_url(title: str, urls: Sequence[str]) -> str:
-    """Return the URL of a server that has one. Raises MilcoError if there are several."""
-    if len(urls) > 1:
-        raise MilcoError(f"`url`: {len(urls)} are given, and the client of {title} takes one")
-    return urls[0]
 
 
 def no_bm25(title: str) -> MilcoError:
@@ -215,9 +196,8 @@ def client(module: str, extra: str) -> Any:
         imported = importlib.import_module(module)
     except ImportError:
         raise MilcoError(f"the client {module} is not installed", f"Run pip install '.[{extra}]'.") from None
-    for name in ("elastic_transport", "opensearch", "pymilvus"):
-        # They log errors, which fill() reports. Set now, because importing a client may set it, too.
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # It logs errors, which fill() reports. Set now, because importing it sets it, too.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     return imported
 
 
@@ -302,51 +282,3 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
         f"Checked: the {HITS} best scores of {counted(len(pairs), 'query', 'queries')} {exactly} those of exact search "
         f"({1000 * statistics.median(seconds):.1f} ms a query)"
     )
-
-
-@contextlib.contextmanager
-def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError) -> Iterator[None]:
-    """Convert errors of a client to one line."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, MilcoError | AssertionError) or getattr(error, "filename", None):
-            raise
-        reason = _reason(error)
-        if getattr(error, "status_code", None) == 401:
-            hint = f"Check user and password in the URL, or the key in {API_KEY}."
-        elif getattr(error, "status_code", None) == BAD_REQUEST:
-            # The same request again is refused again.
-            hint = ""
-        fixes = (fix for sign, fix in _FIXES.items() if sign in reason)
-        raise kind(f"{what}: {reason}", next(fixes, hint)) from error
-
-
-def _reason(error: Any) -> str:
-    """Return what a client's error reports, as one line."""
-    first = next(iter(getattr(error, "errors", None) or ()), error)
-    # The server's answer, an exception that opensearch-py wraps, or the text of an answer that is not JSON.
-    about = getattr(first, "info", None) or getattr(first, "error", None)
-    document = ""
-    if isinstance(first, dict):
-        # The first of the documents that a bulk request could not write.
-        about = next(iter(first.values()))
-        document = f"document {shown(about['_id'])}: "
-    if isinstance(about, Mapping) and "error" in about:
-        about = about["error"]
-    if isinstance(about, Mapping):
-        about = next(iter(about.get("root_cause") or ()), about)
-        about = ": ".join(str(cause["reason"]) for cause in (about, about.get("caused_by")) if cause)
-    lines = str(about or first).strip().splitlines() or [type(first).__name__]
-    return f"{document}{lines[0][:300]}"
-
-
-def server_name(target: Target, urls: Sequence[str]) -> str:
-    """Return a target and where it is, for messages."""
-    return f"{target.title} at {' '.join(map(without_password, urls))}"
-
-
-def without_password(url: str, mark: str = "...") -> str:
-    """Return a URL, or parameters of libpq, with a mark in place of the password."""
-    parameters = re.sub(r"(password\s*=\s*)('[^']*'|[^\s&]+)", rf"\1{mark}", url)
-    return re.sub(r"(//[^/@:]*):\S*@", rf"\1:{mark}@" if mark else r"\1@", parameters)

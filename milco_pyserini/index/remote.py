@@ -4,22 +4,20 @@ Its index is a small directory: a manifest that names the target, the URLs and t
 columns. What a target's server does is in its file of milco_pyserini.export.
 """
 
-import os
-import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.index.protocol import EXACT_INTEGER
+from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.manifest import SPARSE_INDEX
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.export.remote import RemoteSearcher
 
-# The name of a variable in the environment: URLs, separated by white space, in place of those of the manifest.
-URL = "MILCO_URL"
 
-
+@dataclass(frozen=True)
 class Remote(SparseEngine):
     """Exact sums of integers; ties by docid, as in Lucene."""
 
@@ -32,12 +30,14 @@ class Remote(SparseEngine):
     }
     written_by = "milco export --url"
 
+    timeout: float = option(
+        30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"
+    )
+
     def open(self, directory: Path, manifest: dict) -> "RemoteSearcher":
         """Connect to the server. Raises MilcoError unless the collection holds the vectors that the manifest states."""
         # The targets import the engines.
+        from milco_pyserini.export.access import Access
         from milco_pyserini.export.remote import RemoteSearcher
 
-        given = os.environ.get(URL, "").strip()
-        # Parameters of libpq and paths may have white space, too.
-        urls = re.split(r"\s+(?=\w+://)", given) if given else manifest["urls"]
-        return RemoteSearcher.open(directory, manifest, urls)
+        return RemoteSearcher.open(directory, manifest, Access.found(manifest["urls"]), self.timeout)

@@ -5,7 +5,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,10 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
-from milco_pyserini.export.elasticsearch import ElasticsearchServer
+from milco_pyserini.export.elasticsearch_answers import Index
 from milco_pyserini.export.elasticsearch_documents import stored_json
+from milco_pyserini.export.elasticsearch_server import ElasticsearchServer
+from milco_pyserini.export.faults import ServerError
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point, point_id
@@ -241,26 +242,24 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
 def test_languages_whose_analyzer_is_missing_are_reported(capsys: pytest.CaptureFixture) -> None:
     """One line; their texts get the standard analyzer."""
 
-    class RefusedError(Exception):
-        status_code = 400
+    created: dict[str, dict] = {}
 
-    def analyze(body: dict) -> None:
-        if body["analyzer"] == "german":
-            raise RefusedError
+    class Lacking:
+        """A server without German."""
 
-    created: list[dict] = []
-    indices = SimpleNamespace(
-        analyze=analyze,
-        create=lambda index, body: created.append(body),
-        get=lambda **_: {"any": {"settings": {}, "mappings": {}}},
-        put_mapping=lambda index, body: None,
-        put_settings=lambda index, body: None,
-    )
+        def request(self, method: str, path: str, kind: type, body: dict) -> None:
+            if body.get("analyzer") == "german":
+                raise ServerError("no such analyzer", status=400)
+            created.setdefault(path, body)
+
+        def find(self, path: str, kind: type) -> dict:
+            return {"any": Index({}, {})}
+
     schema = DocumentSchema({}, ["de", "fr", "sw"])
-    server = ElasticsearchServer(SimpleNamespace(indices=indices), None, OpenSearchTarget(), "any", schema)
+    server = ElasticsearchServer(Lacking(), OpenSearchTarget(), "any", schema)
     server.create("anything")
     assert "OpenSearch lacks the analyzers german: texts in de get the standard one" in capsys.readouterr().err
-    properties = created[0]["mappings"]["properties"]
+    properties = created["/any"]["mappings"]["properties"]
     assert properties["contents.de"] == {"type": "text"}
     assert properties["contents.fr"] == {"type": "text", "analyzer": "french"}
 

@@ -19,10 +19,10 @@ from synthetic_stores import synthetic_queries
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.access import URL
 from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import Hits
-from milco_pyserini.index.remote import URL
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -177,7 +177,7 @@ def test_an_unreachable_server_is_one_line(
         place = f"127.0.0.1:{free.getsockname()[1]}"
     scheme = "postgresql" if server[0] == "pgvector" else "http"
     monkeypatch.setenv(URL, f"{scheme}://me:secret@{place}")
-    with pytest.raises(Unreachable, match=f"cannot connect to .* at {scheme}://me:...@{place}"):
+    with pytest.raises(Unreachable, match=f"cannot connect to .* at {scheme}://me@{place}"):
         open_index(index).searcher()
     assert main(["search", "--index", str(index), "--query", "text"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -189,7 +189,7 @@ def test_a_server_that_was_restarted_is_searched_again(
     """After one error; its URL may be parameters with white space."""
     psycopg = pytest.importorskip("psycopg", reason="needs psycopg (pip install '.[pgvector]')")
     assert fill(("pgvector", postgres[0]), store, "restarted", "--output", "restarted") == 0
-    monkeypatch.setenv(URL, psycopg.conninfo.make_conninfo(postgres[0], connect_timeout=10))
+    monkeypatch.setenv(URL, f"{postgres[0]}&application_name=milco")
     with open_index("restarted").searcher() as searcher:
         with psycopg.connect(postgres[0], autocommit=True) as other:
             other.execute(
@@ -204,7 +204,7 @@ def test_a_server_that_was_restarted_is_searched_again(
 @pytest.fixture
 def elasticsearch() -> Iterator[str]:
     """The URL of a service."""
-    pytest.importorskip("elasticsearch", reason="needs elasticsearch (pip install '.[elasticsearch]')")
+    pytest.importorskip("msgspec", reason="needs msgspec (pip install '.[elasticsearch]')")
     with search_service() as url:
         yield url
 
@@ -266,7 +266,7 @@ def test_more_hits_than_a_search_returns_are_read_by_scrolling(
     opensearch: Cluster, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request returns up to 10,000, and more may tie with the last one."""
-    monkeypatch.setattr("milco_pyserini.export.elasticsearch.WINDOW", 20)
+    monkeypatch.setattr("milco_pyserini.export.elasticsearch_server.WINDOW", 20)
     assert fill(("opensearch", opensearch.urls[0]), store, next(NAMES), "--output", "index") == 0
     with open_index("index").searcher() as searcher:
         for k in (15, 30, ALL):
@@ -285,11 +285,11 @@ def test_fewer_hits_than_the_collection_has_are_an_error(opensearch: Cluster, st
     with open_index("index").searcher() as searcher:
         assert pairs(searcher.search(QUERIES[:1], 5)[0]) == expected(store, QUERIES[0], 5)
         opensearch.request("PUT", "/_cluster/settings", {"transient": {"indices.query.bool.max_clause_count": 3}})
-        with pytest.raises(MilcoError, match=r"OpenSearch at .*max_clause_count|maxClauseCount"):
+        with pytest.raises(MilcoError, match=r"OpenSearch at .*Raise indices.query.bool.max_clause_count"):
             searcher.search(QUERIES[:1], 5)
         opensearch.request("PUT", "/_cluster/settings", {"transient": {"indices.query.bool.max_clause_count": None}})
         opensearch.request("PUT", f"/{name}/_settings", {"index.routing.allocation.enable": "none"})
         cancelled = {"index": name, "shard": 0, "node": "node0", "allow_primary": True}
         opensearch.request("POST", "/_cluster/reroute", {"commands": [{"cancel": cancelled}]})
-        with pytest.raises(MilcoError, match=f"OpenSearch at .*{name}.*missing shards"):
+        with pytest.raises(MilcoError, match=r"OpenSearch at .*shards of the index are missing. Start the nodes"):
             searcher.search(QUERIES[:1], 5)

@@ -1,11 +1,12 @@
 """What filling a running server promises; search_servers.py has the servers."""
 
+import json
 import re
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from search_servers import NEEDS, fill
@@ -13,9 +14,10 @@ from search_service import search_service
 from synthetic_stores import write_store
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.export.protocol import Vectors
-from milco_pyserini.export.server import without_password
 from milco_pyserini.sparse import VectorStore
 
 
@@ -44,7 +46,7 @@ def test_a_killed_run_is_resumed(
     assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
     assert fill((target, url), store, "killed") == 0
     assert "Checked: the 10 best scores" in capsys.readouterr().err
-    connected = find_target(target).connect([url], "killed", len(Vectors.open(store).terms))
+    connected = find_target(target).connect(Access((url,)), "killed", len(Vectors.open(store).terms))
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
     assert connected.stated() == Vectors.open(store).fingerprint
     assert connected.present([*docids, "missing"]) == set(docids)
@@ -56,10 +58,11 @@ import os, sys
 from pathlib import Path
 from types import SimpleNamespace
 from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.access import Access
 from milco_pyserini.export.protocol import Vectors
 name, url, store = sys.argv[1:]
 export = Export(Vectors.open(Path(store)), "killed")
-server = find_target(name).connect([url], "killed", len(export.documents.terms))
+server = find_target(name).connect(Access((url,)), "killed", len(export.documents.terms))
 assert server.stated() is None
 server.create(">" + export.documents.fingerprint)
 server.write([vector for vector in export.changed()][::2])
@@ -118,7 +121,7 @@ def test_an_interrupted_run_is_completed_by_no_other(
 def write_half(server: tuple[str, str], export: Export) -> None:
     """Leave what a run leaves that is interrupted after half of its documents."""
     target, url = server
-    connected = find_target(target).connect([url], export.collection, len(export.documents.terms))
+    connected = find_target(target).connect(Access((url,)), export.collection, len(export.documents.terms))
     before = "" if export.since is None else export.since.fingerprint
     state = connected.create if export.since is None else connected.state
     state(f"{before}>{export.documents.fingerprint}")
@@ -165,14 +168,10 @@ def make_foreign(target: str, url: str, name: str) -> None:
         client = pymilvus.MilvusClient(url)
         client.create_collection(name, dimension=4)
         client.close()
-    elif target == "elasticsearch":
-        import elasticsearch
-
-        elasticsearch.Elasticsearch(url).indices.create(index=name, mappings={"properties": {}})
     else:
-        import opensearchpy
-
-        opensearchpy.OpenSearch(url).indices.create(index=name, body={"mappings": {"properties": {}}})
+        body = json.dumps({"mappings": {"properties": {}}}).encode()
+        headers = {"Content-Type": "application/json"}
+        urllib.request.urlopen(urllib.request.Request(f"{url}/{name}", body, headers, method="PUT")).close()
 
 
 @pytest.mark.parametrize("target", NEEDS)
@@ -189,7 +188,7 @@ def test_an_unreachable_server_is_one_line(
     more = ["--store", "--corpus", "not-looked-for.jsonl"]
     assert fill((target, f"{scheme}://me:secret@127.0.0.1:{port}"), store, "any", *more) == 2
     err = capsys.readouterr().err
-    assert f"cannot connect to {find_target(target).title} at {scheme}://me:...@127.0.0.1:{port}" in err
+    assert f"cannot connect to {find_target(target).title} at {scheme}://me@127.0.0.1:{port}" in err
     assert "secret" not in err and err.count("\n") == 1
 
 
@@ -203,7 +202,13 @@ def test_an_unreachable_server_is_one_line(
             {"distribution": "opensearch", "number": "2.13.0"},
             "this is OpenSearch 2.13.0: 2.14 or later is needed",
         ),
-        ("opensearch", {"distribution": "other"}, "this is not OpenSearch, but other"),
+        ("opensearch", {"distribution": "other"}, "this is other 9.1.0, not OpenSearch"),
+        ("opensearch", {}, "this is Elasticsearch 9.1.0, not OpenSearch. Pass --to elasticsearch"),
+        (
+            "elasticsearch",
+            {"distribution": "opensearch"},
+            "this is OpenSearch 9.1.0, not Elasticsearch. Pass --to",
+        ),
     ],
 )
 def test_an_old_server_is_refused(
@@ -217,17 +222,38 @@ def test_an_old_server_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "public"),
     [
-        ("postgresql://u:p/w@127.0.0.1:1/x", "postgresql://u:...@127.0.0.1:1/x"),
-        ("host=h password='my secret' port=1", "host=h password=... port=1"),
-        ("host=h password = secret port=1", "host=h password = ... port=1"),
         ("http://localhost:6333", "http://localhost:6333"),
+        ("http://me@corp.example:S3cretPw@h:9200/es", "http://me%40corp.example@h:9200/es"),
+        ("https://TOKEN@h", "https://h"),
+        ("http://h/?token=S3cretPw#S3cretPw", "http://h/"),
+        ("http://admin:S3c ret@h", "http://admin@h"),
+        ("postgresql://u:p%2Fw@127.0.0.1:1/x", "postgresql://u@127.0.0.1:1/x"),
+        ("postgresql://u@/x?host=%2Ftmp%2Fpg&passw%6Frd=S3cret&PASSWORD=x", "postgresql://u@/x?host=%2Ftmp%2Fpg"),
+        ("data/local", "data/local"),
     ],
 )
-def test_passwords_are_never_shown(url: str, shown: str) -> None:
-    """In URLs, and in the parameters of libpq."""
-    assert without_password(url) == shown
+def test_a_url_is_shown_and_stored_without_secrets(url: str, public: str) -> None:
+    """Scheme, user, host, port and path are kept; a user without a password may be a token."""
+    assert public_url(url) == public
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "admin:S3cretPw@h:9200",
+        "http://u:S3cret/Pw@h",
+        "http://u:12/S3cretPw@h",
+        "http://u:S3cret?Pw@h",
+        "host=h password='S3cret\\'s x'",
+    ],
+)
+def test_a_url_that_may_hide_a_secret_is_refused_without_showing_it(url: str) -> None:
+    """The message states the form of a URL."""
+    with pytest.raises(MilcoError, match=r"scheme|of the form") as failure:
+        public_url(url)
+    assert "S3cret" not in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -284,18 +310,11 @@ def test_a_missing_client_names_the_package(
     assert "qdrant_client" in capsys.readouterr().err
 
 
-def test_a_certificate_authority_of_ones_own_is_trusted(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
-    """For https only; otherwise the client knows only public ones."""
-    elasticsearch = pytest.importorskip("elasticsearch", reason="needs elasticsearch (pip install '.[elasticsearch]')")
-    given: list[dict] = []
-
-    def connected(url: str, **options: object) -> SimpleNamespace:
-        given.append(options)
-        answering = SimpleNamespace(info=lambda: {"version": {"number": "9.1.0"}})
-        return SimpleNamespace(options=lambda **_: answering)
-
-    monkeypatch.setattr(elasticsearch, "Elasticsearch", connected)
-    monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
-    for url in ("https://search.example.org", "http://localhost:9200"):
-        find_target("elasticsearch").connect([url], "any", 1)
-    assert [options.get("ca_certs") for options in given] == ["ca.pem", None]
+def test_certificates_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With https only."""
+    pytest.importorskip("httpcore", reason="needs httpcore (pip install '.[elasticsearch]')")
+    (tmp_path / "ca.pem").write_text("none")
+    for file in ("missing.pem", str(tmp_path / "ca.pem")):
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+        with pytest.raises(MilcoError, match=f"SSL_CERT_FILE={file}"):
+            find_target("elasticsearch").connect(Access(("https://search.example.org",)), "any", 1)

@@ -16,6 +16,7 @@ from synthetic_stores import synthetic_batch, write_store
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export, find_target
+from milco_pyserini.export.access import Access
 from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
@@ -70,7 +71,9 @@ def test_documents_are_stored_with_their_vectors(
     given = {document.id: document for document in open_corpus(corpus)}
     stored = CorpusDocuments(list(given.values()), "corpus")
     export = Export(Vectors.open(store), "stored", corpus=stored)
-    connected = find_target(server[0]).connect([server[1]], "stored", len(export.documents.terms), export.schema)
+    connected = find_target(server[0]).connect(
+        Access((server[1],)), "stored", len(export.documents.terms), export.schema
+    )
     connected.create(f">{export.statement}")
     connected.write(list(export.changed())[::2])
     connected.client.close()

@@ -1,0 +1,132 @@
+"""Answers of the REST API that Elasticsearch and OpenSearch have in common: the parts that are read, with types."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from milco_pyserini.export.faults import ServerError
+from milco_pyserini.export.rest import cause_of
+
+# The docid as doc values: to read _id, a server decompresses the stored fields, with the vectors or texts in them.
+DOCID = "milco_docid"
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Version(msgspec.Struct):
+    number: str
+    distribution: str = ""
+    build_flavor: str = ""
+
+
+class About(msgspec.Struct):
+    version: Version
+
+
+class Health(msgspec.Struct):
+    status: str
+    number_of_data_nodes: int
+
+
+class Index(msgspec.Struct):
+    settings: dict[str, Any]
+    mappings: dict[str, Any]
+
+
+class Shards(msgspec.Struct):
+    total: int
+    successful: int
+
+    def validate(self, index: str) -> None:
+        """Raise ServerError unless all have answered."""
+        if self.successful < self.total:
+            raise ServerError(
+                f"{index}: {self.total - self.successful} of {self.total} are missing shards", "missing_shards"
+            )
+
+
+class Fields(msgspec.Struct):
+    docids: list[str] = msgspec.field(name=DOCID, default_factory=list)
+
+
+class Hit(msgspec.Struct):
+    id: str = msgspec.field(name="_id", default="")
+    score: float = msgspec.field(name="_score", default=0.0)
+    fields: Fields = msgspec.field(default_factory=Fields)
+    matched: dict[str, float] | None = msgspec.field(name="matched_queries", default=None)
+
+
+class Hits(msgspec.Struct):
+    hits: list[Hit]
+
+
+class Found(msgspec.Struct):
+    """The answer to a search, or its error."""
+
+    shards: Shards | None = msgspec.field(name="_shards", default=None)
+    hits: Hits | None = None
+    error: Any = None
+    status: int = 200
+    timed_out: bool = False
+    scroll_id: str = msgspec.field(name="_scroll_id", default="")
+
+    def valid_hits(self, index: str) -> list[Hit]:
+        """Return the hits. Raises ServerError if the search failed, or a part of the index has not answered."""
+        if self.error is not None:
+            kind, reason = cause_of(self.error)
+            raise ServerError(f"{index}: {reason or 'the search failed'}", kind, self.status)
+        if self.shards is None or self.hits is None or self.timed_out:
+            raise ServerError(f"{index}: the answer is incomplete")
+        self.shards.validate(index)
+        return self.hits.hits
+
+
+class Answers(msgspec.Struct):
+    responses: list[Found]
+
+
+class Document(msgspec.Struct):
+    id: str = msgspec.field(name="_id")
+    found: bool = False
+    source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)
+    error: Any = None
+
+
+class Documents(msgspec.Struct):
+    docs: list[Document]
+
+
+class Count(msgspec.Struct):
+    count: Number
+    shards: Shards = msgspec.field(name="_shards")
+
+
+class Result(msgspec.Struct):
+    id: str = msgspec.field(name="_id", default="")
+    status: int = 0
+    error: Any = None
+
+
+class Written(msgspec.Struct):
+    items: list[dict[str, Result]]
+
+
+class Key(msgspec.Struct):
+    value: str | float | bool | None
+
+
+class Bucket(msgspec.Struct):
+    key: Key
+    doc_count: Number
+
+
+class Page(msgspec.Struct):
+    buckets: list[Bucket]
+    after_key: dict[str, Any] | None = None
+
+
+class Pages(msgspec.Struct):
+    values: Page
+
+
+class Counted(msgspec.Struct):
+    aggregations: Pages

@@ -202,6 +202,12 @@ class ElasticsearchServer(Server):
         """The largest number of clauses of a query, which Elasticsearch chooses by the memory of its nodes."""
         return self._max_clauses
 
+    @property
+    def max_words(self) -> int:
+        """The largest number of words of a text: each is a clause for each language."""
+        languages = text_analyzers(() if self._schema is None else self._schema.languages)
+        return self.max_terms // (len(languages) + 1)
+
     @cached_property
     def _max_clauses(self) -> int:
         try:

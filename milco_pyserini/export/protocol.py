@@ -276,6 +276,11 @@ class Server(Protocol):
         """The largest number of terms of a query."""
         return 2**31
 
+    @property
+    def max_words(self) -> int:
+        """The largest number of words of a text that search_texts() searches for."""
+        return self.max_terms
+
     def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
 

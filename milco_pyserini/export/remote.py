@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -180,14 +181,9 @@ class RemoteSearcher(EngineSearcher):
         return searcher
 
     def release(self) -> None:
-        """Close the connections; report queries that were truncated."""
+        """Close the connections."""
         self._server.client.close()
-        if self._truncated:
-            weight, kept = map(sum, zip(*self._truncated, strict=True))
-            warn(
-                f"{counted(len(self._truncated), 'query', 'queries')} had more than the {self._limit:,} terms that "
-                f"{self._name} takes: only the strongest were searched for, with {kept / weight:.1%} of their weight"
-            )
+        _report(self._truncated, f"more than the {self._limit:,} terms that {self._name} takes", "weight")
 
     def ping(self) -> None:
         """Raise Unreachable unless the server can search all documents."""
@@ -349,6 +345,14 @@ def _validate_ranking(ranking: Ranking, limit: int, has_space: bool) -> None:
         raise ServerError(f"the answer is not a valid one: {len(ranking):,} hits, {limit:,} were asked for")
 
 
+def _report(truncated: Sequence[tuple[int, int]], what: str, unit: str) -> None:
+    """Warn of queries that were truncated. truncated: the weight or length of each, and how much of it was kept."""
+    if truncated:
+        total, kept = map(sum, zip(*truncated, strict=True))
+        queries = counted(len(truncated), "query", "queries")
+        warn(f"{queries} had {what}: the strongest were searched for, with {kept / total:.1%} of their {unit}")
+
+
 def _best(ranking: Ranking, k: int) -> Hits:
     """Return the first k of a ranking with float32 scores, ties in order of docid."""
     best = sorted((-score, docid) for docid, score in ranking)[:k]
@@ -364,6 +368,12 @@ class RemoteTextSearcher(EngineSearcher):
     def __init__(self, searcher: RemoteSearcher, server: Server) -> None:
         super().__init__(Remote.name, searcher.path, searcher.num_documents)
         self.fields, self.ranged, self._searcher, self._server = searcher.fields, searcher.ranged, searcher, server
+        self._limit = server.max_words
+        self._truncated: list[tuple[int, int]] = []
+
+    def release(self) -> None:
+        """Report texts that were truncated."""
+        _report(self._truncated, f"more than the {self._limit:,} words that the server takes", "text")
 
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError: what all documents of a language score by BM25 is not known."""
@@ -375,9 +385,22 @@ class RemoteTextSearcher(EngineSearcher):
 
     def find_filtered(self, queries: Sequence[str], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
         """Return hits as find() does, of documents that pass the filters."""
-        batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
+        texts = [self._strongest(text, filters) for text in queries]
+        batches = [texts[start : start + _QUERIES] for start in range(0, len(texts), _QUERIES)]
         search = partial(self._server.search_texts, k=k, filters=filters)
         return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, threads, k)]
+
+    def _strongest(self, text: str, filters: FieldFilters) -> str:
+        """Return a text, or the longest of its words if they are more than the server takes."""
+        # Letters without case may be those of a language without spaces, in which each may be a word.
+        words = list(dict.fromkeys(re.findall(r"[^\W_]+", text)))
+        parts = [part for word in words for part in ([word] if word.lower() != word.upper() else word)]
+        limit = max(1, self._limit - len(filters))
+        if len(parts) <= limit:
+            return text
+        kept = set(sorted(parts, key=len, reverse=True)[:limit])
+        self._truncated.append((sum(map(len, parts)), sum(len(part) for part in parts if part in kept)))
+        return " ".join(part for part in parts if part in kept)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""

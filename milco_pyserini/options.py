@@ -143,7 +143,7 @@ class Balance:
             field, strength = "", 1.0
         if not field:
             raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
-        validate_number("strength of balance", strength, minimum=0)
+        validate_number("strength of balance", strength, 0, 1000)
         return cls(field, strength)
 
 

@@ -56,6 +56,12 @@ class ServeOptions:
         metavar="FILE",
         help="log of all requests, a line of JSON each, without queries; - for stdout (default: none)",
     )
+    trust_proxy: tuple[str, ...] = option(
+        (),
+        group=_NETWORK,
+        metavar="ADDRESS",
+        help="proxies, by address or network, whose X-Forwarded-For states the client in the log (default: none)",
+    )
     threads: int = option(2, group=_WORK, minimum=1, maximum=MAX_THREADS, help="threads that search")
     queue: int = option(128, group=_WORK, minimum=1, metavar="N", help="requests in progress; further ones get a 503")
     corpus: str | None = option(
@@ -77,7 +83,9 @@ class ServeOptions:
         """Yield messages about options that exclude each other."""
         yield from fusion_conflicts(self, "alpha", "corpus", "encoder")
         if self.mcp:
-            for name in changed_options(self, "host", "port", "token", "access_log", "k", "title", "queue"):
+            for name in changed_options(
+                self, "host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"
+            ):
                 yield f"{name} is for the server: --mcp listens at no address"
 
 

@@ -31,18 +31,18 @@ def format_number(value: float, unit: float) -> str:
     A number other than 0 is never shown as 0.
     """
     if unit != 1:
-        return f"{round(value):,}"
+        return f"{value:z,.0f}"
     return f"{value:,.4f}" if value == 0 or abs(value) >= 0.00005 else f"{value:.0e}"
 
 
 def format_exactly(value: float, unit: float) -> str:
-    """Format a number as format_number() does, but one that is no integer with 4 digits: a balanced score."""
-    return format_number(value, unit if float(value).is_integer() else 1)
+    """Format a number as format_number() does, but a balanced score below 1,000 with 4 digits."""
+    return format_number(value, unit if abs(value) >= 1000 or float(value).is_integer() else 1)
 
 
 def format_score(score: float) -> str:
-    """Format a score: sums of impacts as integers, others with 4 digits."""
-    return f"{score:,.0f}" if float(score).is_integer() else f"{score:,.4f}"
+    """Format a score: sums of impacts, and numbers from 1,000, as integers, others with 4 digits."""
+    return format_exactly(score, unit=0)
 
 
 def format_alpha(alpha: float) -> str:

@@ -306,6 +306,9 @@ class EngineSearcher:
     def release(self) -> None:
         """Close what does not close itself when it is freed. For engines to implement."""
 
+    def ping(self) -> None:
+        """Raise Unreachable unless the engine can answer."""
+
     def require_open(self) -> None:
         """Raise MilcoError if the index is closed."""
         if self.is_closed:

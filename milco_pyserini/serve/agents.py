@@ -6,9 +6,10 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import Tool
 
 from milco_pyserini import __version__
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.serve.service import SearchRequest, SearchService, document_json
 
 # Terms of an explanation that a model is given; all of them would fill its context.
@@ -19,7 +20,7 @@ def create_mcp_server(service: SearchService) -> MCPServer:
     """Create a server with the tools search, explain (if the encoder allows it) and document."""
     name = service.title
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
-    server = MCPServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
+    server = _StrictServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
     @server.tool()
     async def search(
@@ -101,6 +102,23 @@ def create_mcp_server(service: SearchService) -> MCPServer:
             return document_json(await service.document(docid))
 
     return server
+
+
+class _StrictServer(MCPServer):
+    """Refuses arguments that a tool does not have: MCPServer ignores them."""
+
+    async def list_tools(self) -> list[Tool]:
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema["additionalProperties"] = False
+        return tools
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+        with _as_tool_error():
+            for argument in arguments:
+                validate_name("argument", argument, known.get(name, arguments))
+        return await super().call_tool(name, arguments, context)
 
 
 @contextmanager

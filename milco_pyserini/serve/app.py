@@ -8,7 +8,6 @@ import json
 import logging
 import re
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -16,10 +15,9 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from pydantic import BaseModel
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,25 +32,23 @@ from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
     DocumentAnswer,
-    EmbedSparseBody,
     EncodeAnswer,
     EncodeBody,
     ErrorAnswer,
     ExplainAnswer,
     ExplainParameters,
     FieldsAnswer,
+    FieldsParameters,
     QueryParameters,
     SearchAnswer,
     SearchBody,
     SearchesAnswer,
     SearchOptions,
     SearchParameters,
-    SparseValue,
 )
 from milco_pyserini.serve.service import (
     FACET_HITS,
     MAX_DEPTH,
-    MAX_LISTED,
     MAX_QUERY_CHARACTERS,
     Busy,
     SearchRequest,
@@ -61,7 +57,9 @@ from milco_pyserini.serve.service import (
 )
 
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
-_PAGE_PARAMETERS = ("q", "page", "filter", "balance", "doc", "index")
+_PAGE_PARAMETERS = ("q", "page", "filters", "balance", "doc", "index")
+# Longer paths are truncated in the access log.
+_MAX_LOGGED = 500
 # A field with more values among the best hits is not offered as a filter.
 _PAGE_VALUES = 30
 _HEADERS = {
@@ -71,8 +69,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _EXPECTED = {
-    **{"int_parsing": "an integer", "float_parsing": "a number", "list_type": "a list", "string_type": "a string"},
-    "model_attributes_type": "a JSON object",
+    **{"int_parsing": "an integer", "int_type": "an integer", "float_parsing": "a number", "float_type": "a number"},
+    **{"bool_type": "true or false", "list_type": "a list", "string_type": "a string"},
+    **{"string_unicode": "a string without lone surrogates", "model_attributes_type": "a JSON object"},
 }
 
 
@@ -196,14 +195,15 @@ def create_app(
             validate_name("parameter", name, _PAGE_PARAMETERS)
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
-        filters = parse_filters(request.query_params.getlist("filter"))
+        conditions = request.query_params.getlist("filters")
+        filters = parse_filters(conditions)
         offset, by_document = (int(page_number) - 1) * service.k, service.about.has_passages
         facets = tuple(name for name in service.about.fields if name not in filters)
         options: dict[str, Any] = {"filters": filters, "facets": facets, "balance": balance or None}
         wanted = SearchRequest(q, service.k, offset, max_passage=by_document, **options)
         content: dict[str, Any] = {"balance": balance}
         if not docids:
-            content["filtered"] = list(dict.fromkeys(request.query_params.getlist("filter")))
+            content["filtered"] = list(dict.fromkeys(conditions))
             return HTMLResponse(page(wanted.text, response=await service.search(wanted), **content))
         explanations = await service.explain(wanted, docids, index)
         comparison = compare(*explanations) if len(explanations) == 2 else None
@@ -215,7 +215,7 @@ def create_app(
         return HTMLResponse(explanation_fragment(found))
 
     def search_request(text: str, given: SearchOptions) -> SearchRequest:
-        filters, views = parse_filters(given.filter), tuple(given.views)
+        filters, views = parse_filters(given.filters), tuple(given.views)
         return SearchRequest(
             text, given.k, given.offset, given.alpha, views, filters, (), given.max_passage, given.balance
         )
@@ -224,12 +224,7 @@ def create_app(
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:
         return _json((await service.search(search_request(given.q, given))).to_json())
 
-    @app.post(
-        "/search",
-        responses={200: {"model": SearchesAnswer}},
-        summary="Search for several queries",
-        dependencies=[Depends(_refuse_repeated_keys)],
-    )
+    @app.post("/search", responses={200: {"model": SearchesAnswer}}, summary="Search for several queries")
     async def search_several(body: SearchBody) -> Response:
         for number, text in enumerate(body.queries):
             if not text.split():
@@ -248,33 +243,14 @@ def create_app(
         vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
-    @app.post(
-        "/encode",
-        responses={200: {"model": EncodeAnswer}},
-        summary="Encode queries or documents",
-        dependencies=[Depends(_refuse_repeated_keys)],
-    )
+    @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
-    @app.post(
-        "/embed_sparse",
-        responses={200: {"model": list[list[SparseValue]]}},
-        summary="Encode texts as text-embeddings-inference does",
-        dependencies=[Depends(_refuse_repeated_keys)],
-    )
-    async def embed_sparse(body: EmbedSparseBody) -> Response:
-        columns = service.opened.encoder.encoder.vocabulary.columns
-        vectors = await service.encode(body.inputs, body.prompt_name or "document", truncate=body.truncate is not False)
-        rows = [sorted((columns[term], weight) for term, weight in vector.items()) for vector in vectors]
-        return _json([[{"index": column, "value": weight} for column, weight in row] for row in rows])
-
     @app.get("/fields", responses={200: {"model": FieldsAnswer}}, summary="List the stored fields and their values")
-    async def fields(
-        values: Annotated[int, Query(description=f"values of each field to list, up to {MAX_LISTED:,}")] = 20,
-    ) -> Response:
-        return _json({"fields": await service.fields(values)})
+    async def fields(given: Annotated[FieldsParameters, Query()]) -> Response:
+        return _json({"fields": await service.fields(given.values)})
 
     @app.get("/documents/{docid:path}", responses={200: {"model": DocumentAnswer}}, summary="Return a document")
     async def document(docid: str) -> Response:
@@ -282,14 +258,13 @@ def create_app(
 
     @app.get(_HEALTH, summary="Report that the server answers, which needs no token, and from which index")
     async def health(request: Request) -> Response:
-        about = service.about
-        index = {
-            "index": about.name,
-            "generation": about.generation,
-            "encoder": about.encoder,
-            "documents": about.documents,
-        }
-        return _json({"status": "ok", **(index if not token or _has_token(request.headers, token) else {})})
+        about, failure = service.about, await service.failure()
+        health: dict[str, Any] = {"status": "unavailable" if failure else "ok"}
+        if not token or _has_token(request.headers, token):
+            health |= {"index": about.name, "generation": about.generation}
+            health |= {"encoder": about.encoder, "documents": about.documents}
+            health |= {"error": failure} if failure else {}
+        return _json(health, HTTPStatus.SERVICE_UNAVAILABLE if failure else HTTPStatus.OK)
 
     @app.get("/metrics", summary="Counters, times and memory, for Prometheus")
     async def report_metrics() -> Response:
@@ -399,11 +374,12 @@ class _Guard:
 
 def _access_line(scope: Scope, status: int, seconds: float) -> str:
     """Return a line of the access log: without the query string, which has what somebody searched for."""
+    path = scope["path"]
     values = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "client": (scope.get("client") or ("",))[0],
         "method": scope["method"],
-        "path": scope["path"],
+        "path": path if len(path) <= _MAX_LOGGED else f"{path[:_MAX_LOGGED]}…",
         "status": status,
         "ms": round(1000 * seconds, 1),
     }
@@ -465,18 +441,6 @@ def _has_token(headers: Headers, token: str) -> bool:
     return hmac.compare_digest(value.strip().encode(), token.encode())
 
 
-async def _refuse_repeated_keys(request: Request) -> None:
-    """Raise MilcoError if an object of the body has a key twice, of which Python would take the last."""
-
-    def refuse(pairs: list[tuple[str, Any]]) -> None:
-        for name, count in Counter(name for name, _ in pairs).items():
-            if count > 1:
-                raise MilcoError(f"the body has {shown(name)} {count} times: each name may occur once")
-
-    with contextlib.suppress(ValueError):
-        json.loads(await request.body(), object_pairs_hook=refuse)
-
-
 def _json(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:
     return Response(orjson.dumps(value), status, headers, "application/json")
 
@@ -494,16 +458,14 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
     if kind == "missing":
         return f"{name} is required"
     if kind == "extra_forbidden":
-        models: dict[tuple[str, str], type[BaseModel]] = {
-            ("GET", "/search"): SearchParameters,
-            ("POST", "/search"): SearchBody,
-            ("GET", "/explain"): ExplainParameters,
-            ("POST", "/encode"): EncodeBody,
-            ("POST", "/embed_sparse"): EmbedSparseBody,
-        }
-        model = models.get((request.method, request.url.path), QueryParameters)
-        return str(unknown_name("parameter", path, model.model_fields))
+        rows = [
+            operation["fields"]
+            for operation in _operations(request.app.openapi())
+            if (operation["method"], operation["path"]) == (request.method, request.url.path)
+        ]
+        return str(unknown_name("parameter", path, [row["name"] for row in rows[0]]))
     if kind == "literal_error":
         valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
         return str(unknown_name(f"value for `{problem['loc'][1]}`", str(value), valid))
-    return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {shown(str(value))}"
+    given = shown(value) if isinstance(value, str) else json.dumps(value)[:60]
+    return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {given}"

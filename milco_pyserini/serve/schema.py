@@ -1,11 +1,11 @@
 """Parameters and answers of the API: what requests are read into, and what /openapi.json describes."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
-from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_QUERIES, MAX_QUERY_CHARACTERS, MAX_TEXTS
+from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_LISTED, MAX_QUERIES, MAX_QUERY_CHARACTERS, MAX_TEXTS
 
 # Largest body of a request.
 MAX_BODY_BYTES = 2**20
@@ -20,9 +20,9 @@ View = Literal["pivot", "source"]
 
 
 class _Strict(BaseModel):
-    """A misspelled name is an error."""
+    """A misspelled name is an error, and so is a lone surrogate, which pydantic finds in strings of limited length."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
 
 
 class _Query(_Strict):
@@ -44,7 +44,7 @@ class QueryParameters(_Weights, _Query):
 class SearchOptions(_Weights):
     """How to search, for one query or several."""
 
-    filter: list[str] = Field(
+    filters: list[str] = Field(
         [],
         description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one; or a "
         "range: FIELD>=VALUE (>, <=, <)",
@@ -65,7 +65,7 @@ class SearchParameters(SearchOptions, _Query):
     """Parameters of GET /search."""
 
 
-class SearchBody(SearchOptions):
+class SearchBody(SearchOptions, strict=True):
     """Body of POST /search."""
 
     queries: list[str] = Field(
@@ -84,7 +84,13 @@ class ExplainParameters(QueryParameters):
     )
 
 
-class EncodeBody(_Strict):
+class FieldsParameters(_Strict):
+    """Parameters of GET /fields."""
+
+    values: int = Field(20, description=f"values of each field to list, up to {MAX_LISTED:,}")
+
+
+class EncodeBody(_Weights, strict=True):
     """Body of POST /encode."""
 
     texts: list[str] = Field(
@@ -93,29 +99,6 @@ class EncodeBody(_Strict):
         json_schema_extra={"minItems": 1, "maxItems": MAX_TEXTS},
     )
     kind: Literal["query", "document"] = Field("query", description="how they are encoded")
-    views: list[View] = Field([], description=_VIEWS)
-    alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
-
-
-class EmbedSparseBody(_Strict):
-    """Body of POST /embed_sparse, as text-embeddings-inference has it."""
-
-    inputs: Annotated[
-        list[str],
-        BeforeValidator(lambda given: [given] if isinstance(given, str) else given, str | list[str]),
-    ] = Field(description=f"a text, or up to {MAX_TEXTS} texts")
-    truncate: bool | None = Field(None, description="false: a text longer than the maximum length is an error")
-    truncation_direction: Literal["right", "Right"] = Field("right", description="texts lose their ends")
-    prompt_name: Literal["query", "document"] | None = Field(
-        None, description="encoded as a query or as a document (default)"
-    )
-
-
-class SparseValue(_Strict):
-    """A dimension that is not zero: its column in the encoder's vocabulary, and its weight."""
-
-    index: int
-    value: float
 
 
 class FieldValue(_Strict):

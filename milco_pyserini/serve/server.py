@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from logging import StreamHandler, makeLogRecord
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -45,6 +45,7 @@ def serve(
     queue: int = 128,
     title: str = "",
     access_log: str | Path | None = None,
+    trust_proxy: Sequence[str] = (),
     **opened: Any,
 ) -> None:
     """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in progress are completed.
@@ -58,6 +59,7 @@ def serve(
         token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
         k, threads, queue, title: as for SearchService.
         access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
+        trust_proxy: Addresses and networks of proxies, which state a client's address in X-Forwarded-For.
         opened: as for open_service().
 
     Raises:
@@ -66,6 +68,11 @@ def serve(
     """
     token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     validate_token(host, token)
+    for proxy in trust_proxy:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            raise MilcoError(f"`trust_proxy={proxy}`: {error}", "Give an address or a network: 10.0.0.0/8.") from None
     with (
         open_access_log(access_log) as write_access,
         listen(host, port) as listener,
@@ -74,7 +81,7 @@ def serve(
         app = create_app(service, allowed_hosts(listener), token, write_access)
         url, name = address(listener), service.opened.searcher.name
         log(f"Serving {name} at {url} (API: {url}docs; stop with Ctrl-C)")
-        server = create_server(app)
+        server = create_server(app, trust_proxy)
         with _stopped_by_sigterm(server):
             server.run(sockets=[listener])
 
@@ -138,8 +145,11 @@ def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], object]
         yield lambda line: handler.handle(makeLogRecord({"msg": line}))
 
 
-def create_server(app: FastAPI) -> uvicorn.Server:
-    """Create a server that logs no queries. It does not time clients: where they are not trusted, a proxy does."""
+def create_server(app: FastAPI, trust_proxy: Sequence[str] = ()) -> uvicorn.Server:
+    """Create a server that logs no queries. It does not time clients: where they are not trusted, a proxy does.
+
+    trust_proxy: as for serve().
+    """
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -151,6 +161,8 @@ def create_server(app: FastAPI) -> uvicorn.Server:
             backlog=_BACKLOG,
             limit_concurrency=_CONNECTIONS,
             server_header=False,
+            proxy_headers=bool(trust_proxy),
+            forwarded_allow_ips=list(trust_proxy),
             timeout_keep_alive=60,
             timeout_graceful_shutdown=STOP_SECONDS,
         )

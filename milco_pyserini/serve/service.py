@@ -51,6 +51,9 @@ _BATCH = MAX_QUERIES = 32
 # Seconds between two looks at the manifest; more and more, up to a minute, while what it names cannot be opened.
 WATCH_SECONDS = 2.0
 _MOST_SECONDS = 60.0
+# Seconds between two pings of an index's server, and seconds that a report of health waits for one.
+PING_SECONDS = 5.0
+PING_WAIT = 2.0
 
 T = TypeVar("T")
 
@@ -201,10 +204,13 @@ class SearchService:
         self.batches: Callable[[int], None] = lambda size: None
         self._pools = {
             name: (ThreadPoolExecutor(size, name), size)
-            for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1))
+            for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1), ("ping", 1))
         }
         self._waiting: list[tuple[OpenedIndex, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
+        self._ping: asyncio.Task | None = None
+        self._pinged = 0.0
+        self._failure = ""
 
     @property
     def about(self) -> IndexDescription:
@@ -261,11 +267,10 @@ class SearchService:
         kind: str = "query",
         alpha: float | None = None,
         views: Sequence[str] = (),
-        truncate: bool = True,
     ) -> list[dict[str, float]]:
         """Return {term: weight} of each text, encoded as the index's queries or documents, strongest first.
 
-        Raises MilcoError, also for a text that is too long if truncate is False, or Busy.
+        Raises MilcoError, or Busy.
         """
         validate_name("kind", kind, ("query", "document"))
         validate_number("number of texts", len(texts), 1, MAX_TEXTS)
@@ -281,8 +286,6 @@ class SearchService:
             length = index.primary.index.vectors.get("max_length") or options.encoder.config.passage_max_length
 
         def encode(some: Sequence[str]) -> list[dict[str, float]]:
-            if not truncate and any(tokens.truncated for tokens in options.encoder.tokenizer.tokenize(some, length)):
-                raise MilcoError(f"a text has more than {length:,} tokens: allow it to be truncated, or split it")
             if kind == "query":
                 found = options.encode_batch(some)
             else:
@@ -333,6 +336,28 @@ class SearchService:
                 raise UnknownDocument(f"the documents of {index} are not on this machine: only docids are known")
             raise UnknownDocument(f"{index} has no document {shown(docid)}")
         return replace(document, id=docid)
+
+    async def failure(self) -> str:
+        """Return why the server that holds the index cannot answer, as it was a few seconds ago; "" if it can."""
+        now = time.monotonic()
+        if self._ping is None or (self._ping.done() and now >= self._pinged + PING_SECONDS):
+            self._ping, self._pinged = asyncio.create_task(self._pinging()), now
+        # A server that hangs is asked once, however many ask for it.
+        done, _ = await asyncio.wait([self._ping], timeout=PING_WAIT)
+        return self._failure if done else f"the server that holds {self.about.name} has not answered yet"
+
+    async def _pinging(self) -> None:
+        opened, failure = self.opened, ""
+        opened.retain()
+        try:
+            await self._run("ping", lambda: [part.engine_searcher.ping() for part in opened.searcher.searchers])
+        except MilcoError as error:
+            failure = error.message
+        finally:
+            opened.release()
+        if failure and failure != self._failure:
+            log(failure)
+        self._failure = failure
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

@@ -48,6 +48,7 @@ async def ask(server: Any) -> dict[str, Any]:
             "document": await call("document", docid="ar"),
             "unknown": await call("document", docid="no"),
             "too many": await call("search", query=QUERY, k=1000),
+            "misnamed": await call("search", query=QUERY, filter={"lang": ["ja"]}),
         }
 
 
@@ -113,6 +114,8 @@ def check(found: dict[str, Any]) -> None:
     assert found["document"]["text"] == DOCUMENTS[2]["text"]
     assert "has no document 'no'" in found["unknown"]
     assert "`k=1000`" in found["too many"]
+    assert "unknown argument 'filter': did you mean 'filters'?" in found["misnamed"]
+    assert not any(tool.input_schema["additionalProperties"] for tool in found["tools"].values())
 
 
 def test_tools_return_what_the_library_returns() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+import numpy as np
 import pytest
 from explained_set import index as passages
 from fastapi.testclient import TestClient
@@ -19,7 +21,9 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
+from milco_pyserini.index.protocol import Hits
 from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex, example_queries
 from milco_pyserini.serve.schema import (
@@ -98,7 +102,7 @@ def test_an_index_of_documents_has_no_passages(client: TestClient) -> None:
 def test_several_queries_are_answered_as_single_ones(client: TestClient) -> None:
     """With the same options, up to last digits, which depend on the batch; the number of queries is bounded."""
     queries = ["the river Nile", "ナイル川", "stones"]
-    options = {"k": 2, "offset": 1, "alpha": 0.4, "filter": ["lang=en"]}
+    options = {"k": 2, "offset": 1, "alpha": 0.4, "filters": ["lang=en"]}
     answer = client.post("/search", json={"queries": queries, **options}).json()
     assert len(SearchesAnswer(**answer).results) == 3
     for query, found in zip(queries, answer["results"], strict=True):
@@ -115,31 +119,63 @@ def test_several_queries_are_answered_as_single_ones(client: TestClient) -> None
         ({"queries": ["x", " "]}, "`queries.1` is empty"),
         ({"queries": ["x"], "ofset": 1}, "did you mean 'offset'?"),
         ({"queries": "x"}, "`queries` expects a list"),
+        ({"queries": ["x"], "k": True}, "`k` expects an integer, got true"),
+        ({"queries": ["x"], "k": "5"}, "`k` expects an integer, got '5'"),
+        ({"queries": ["x"], "max_passage": 1}, "`max_passage` expects true or false, got 1"),
+        ({"queries": ["x"], "filter": ["lang=en"]}, "did you mean 'filters'?"),
     ):
         refused = client.post("/search", json=body)
         assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
 
 
-def test_sparse_embeddings_have_the_form_of_text_embeddings_inference(client: TestClient) -> None:
-    """Columns of the vocabulary and weights, those of /encode; of a text or several."""
-    body: dict[str, Any] = {"inputs": "river", "truncate": True, "truncation_direction": "right", "prompt_name": None}
-    terms = searcher().query_encoder.encoder.vocabulary.terms
-    (vector,) = client.post("/embed_sparse", json=body).json()
-    (expected,) = client.post("/encode", json={"texts": ["river"], "kind": "document"}).json()["vectors"]
-    assert {terms[one["index"]]: one["value"] for one in vector} == pytest.approx(expected, rel=1e-4)
-    assert [one["index"] for one in vector] == sorted(one["index"] for one in vector)
-    several = client.post("/embed_sparse", json={"inputs": ["river", "", "stones"], "prompt_name": "query"}).json()
-    assert [bool(one) for one in several] == [True, False, True]
-    for wrong, message in (
-        ({"inputs": 1}, "`inputs` expects a list"),
-        ({"inputs": ["x"] * 65}, "number of texts 65"),
-        ({"inputs": 9000 * "river ", "truncate": False}, "tokens: allow it to be truncated"),
-        ({"inputs": "x", "prompt_name": "passage"}, "unknown value for `prompt_name` 'passage'"),
-        ({"inputs": "x", "normalise": True}, "unknown parameter 'normalise'"),
+@pytest.mark.parametrize("wrong", [{"queries": ["\ud800"]}, {"filters": ["lang=\ud800"]}, {"balance": "\ud800"}])
+def test_lone_surrogates_are_refused(client: TestClient, wrong: dict[str, Any]) -> None:
+    """In any string: no answer could have them."""
+    body = json.dumps({"queries": ["river"], **wrong})
+    answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "lone surrogates" in answer.json()["error"]) == (400, True), answer.text
+
+
+def test_scores_that_are_no_numbers_fail_no_request(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has null for them."""
+    scores = np.array([np.inf, np.nan, 1.0], np.float32)
+    found = Hits(["ja", "ar", "d01"], scores, lookup=searcher().search("river", 1).lookup)
+    monkeypatch.setattr(searcher(), "search_queries", lambda *_, **__: [found])
+    answer = client.get("/search?q=river")
+    assert (answer.status_code, [hit["score"] for hit in answer.json()["hits"]]) == (200, [None, None, 1.0])
+    assert client.get("/?q=river").status_code == 200
+
+
+def test_health_follows_the_server_that_holds_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked every few seconds, in one thread, and not waited for; the reason needs the token."""
+    asked, hangs, down = [], threading.Event(), True
+
+    def ping(_: Any) -> None:
+        asked.append(1)
+        assert hangs.wait(60)
+        if down:
+            raise Unreachable("OpenSearch at http://10.0.0.1:9200 has no majority")
+
+    monkeypatch.setattr(type(searcher().engine_searcher), "ping", ping)
+    monkeypatch.setattr(service_module, "PING_WAIT", 0.2)
+    known = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        closing(service()) as opened,
+        TestClient(create_app(opened, (HOST,), TOKEN), f"http://{HOST}", headers=known) as own,
     ):
-        refused = client.post("/embed_sparse", json=wrong)
-        assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
-    assert client.post("/embed_sparse", json={"inputs": 9000 * "river "}).status_code == 200
+        for _ in range(2):
+            answer = own.get("/healthz")
+            assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")
+            assert answer.json()["error"] == "the server that holds docs.exact has not answered yet"
+        hangs.set()
+        monkeypatch.setattr(service_module, "PING_WAIT", 60)
+        answers = [own.get("/healthz", headers=headers) for headers in ({}, {"Authorization": "Bearer x"})]
+        assert [answer.status_code for answer in answers] == [503, 503]
+        assert "has no majority" in answers[0].json()["error"]
+        assert answers[1].json() == {"status": "unavailable"} and len(asked) == 1
+        down = False
+        monkeypatch.setattr(service_module, "PING_SECONDS", 0)
+        assert own.get("/healthz").json()["status"] == "ok" and len(asked) == 2
 
 
 def test_what_a_server_that_holds_the_index_reports_is_logged_and_not_answered(
@@ -189,7 +225,7 @@ def test_ranges_are_filters(dated: TestClient) -> None:
         (["year>1997", "decade=1990"], {1998, 1999}),
         (["year<=1e3"], set()),
     ):
-        found = dated.get("/search", params={"q": "river", "filter": conditions}).json()
+        found = dated.get("/search", params={"q": "river", "filters": conditions}).json()
         assert {hit["fields"]["year"] for hit in found["hits"]} == years
         assert found["total"] == len(years)
     for conditions, message in (
@@ -199,7 +235,7 @@ def test_ranges_are_filters(dated: TestClient) -> None:
         (["yaer>=2000"], "did you mean 'year'?"),
         ([">=2000"], "expected FIELD=VALUE"),
     ):
-        answer = dated.get("/search", params={"q": "river", "filter": conditions})
+        answer = dated.get("/search", params={"q": "river", "filters": conditions})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
 
 
@@ -212,18 +248,20 @@ def test_fields_are_listed_with_their_values(dated: TestClient) -> None:
     assert (year.name, year.type, year.distinct) == ("year", "number", 8)
     assert [(one.value, one.documents) for one in decade.values] == [("1990", 4)]
     assert [(one.value, one.documents) for one in year.values] == [("1996", 1)]
-    assert "`values=-1`" in dated.get("/fields?values=-1").json()["error"]
+    for wrong, message in (("values=-1", "`values=-1`"), ("value=1", "did you mean 'values'?")):
+        refused = dated.get(f"/fields?{wrong}")
+        assert (refused.status_code, message in refused.json()["error"]) == (400, True)
 
 
 def test_the_page_filters_by_any_field(dated: TestClient) -> None:
     """By values that repeat, and by ranges in its address, together; it has the title that it was given."""
     page = Tags(dated.get("/?q=river").text)
-    filters = [link for link in page.values("href") if "filter=" in link]
-    assert sorted(filters) == [f"/?q=river&filter=decade%3D{year}" for year in (1990, 2000)]
+    filters = [link for link in page.values("href") if "filters=" in link]
+    assert sorted(filters) == [f"/?q=river&filters=decade%3D{year}" for year in (1990, 2000)]
     assert "Rivers & <lakes>" in page.text
-    narrowed = Tags(dated.get("/", params={"q": "river", "filter": ["decade=2000", "year>=2002"]}).text)
+    narrowed = Tags(dated.get("/", params={"q": "river", "filters": ["decade=2000", "year>=2002"]}).text)
     assert "2 documents" in narrowed.text
-    assert {"/?q=river&filter=decade%3D2000", "/?q=river&filter=year%3E%3D2002"} <= set(narrowed.values("href"))
+    assert {"/?q=river&filters=decade%3D2000", "/?q=river&filters=year%3E%3D2002"} <= set(narrowed.values("href"))
     assert {dated.get(link).status_code for link in narrowed.values("href") if link.startswith("/")} == {200}
 
 
@@ -238,6 +276,7 @@ def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPat
             made.get("/search?q=secret&k=1")
             made.post("/search", json={"queries": ["secret"]})
             made.get("/documents/no%0Awhere")
+            made.get(f"/{1000 * 'x'}")
             monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
             made.get("/search?q=secret")
     logged = [json.loads(line) for line in lines]
@@ -246,6 +285,7 @@ def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPat
         ("GET", "/search", 200),
         ("POST", "/search", 200),
         ("GET", "/documents/no\nwhere", 404),
+        ("GET", f"/{499 * 'x'}…", 404),
         ("GET", "/search", 500),
     ]
     assert all(set(one) == {"time", "client", "method", "path", "status", "ms"} for one in logged)
@@ -326,7 +366,7 @@ def test_errors_are_one_line_of_json(client: TestClient, path: str, status: int,
         (b'{"texts": [1]}', 400, "`texts.0`"),
         (b'{"texts": []}', 400, "number of texts 0: must be from 1 to 64"),
         (b'{"texts": ["a"], "knd": "document"}', 400, "did you mean 'kind'?"),
-        (b'{"texts": ["a"], "kind": "query", "kind": "document"}', 400, "the body has 'kind' 2 times"),
+        (b'{"texts": ["\\ud800"]}', 400, "`texts.0` expects a string without lone surrogates"),
         (b'{"texts": ["a"], "kind": "document", "alpha": 0.5}', 400, "alpha weighs the views of queries"),
         (b'{"texts": ["' + b"x" * 2**20 + b'"]}', 413, "the body has more than 1,048,576 bytes"),
     ],
@@ -487,7 +527,6 @@ def test_the_api_is_described_without_a_network(client: TestClient) -> None:
         "/search",
         "/explain",
         "/encode",
-        "/embed_sparse",
         "/fields",
         "/documents/{docid}",
         "/healthz",
@@ -578,7 +617,7 @@ def test_a_hit_is_explained_on_demand(client: TestClient) -> None:
         (f"/?q=x{''.join(f'&doc={n}' for n in range(101))}", 400, "101 documents are named: up to 100"),
         ("/?q=%20", 200, "encoded by"),
         ("/?q=x&offset=5000", 400, "unknown parameter &#39;offset&#39;"),
-        ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are balance, doc, filter, index, page, q"),
+        ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are balance, doc, filters, index, page, q"),
     ],
 )
 def test_bad_requests_of_a_page_are_answered_by_a_page(
@@ -604,12 +643,12 @@ def test_topics_next_to_a_corpus_are_examples(tmp_path: Any) -> None:
 
 def test_filters_are_exact_and_count(client: TestClient) -> None:
     """As the searcher's; an unknown field is answered with those there are."""
-    found = client.get("/search?q=river&filter=lang=ar&filter=lang=ja").json()
+    found = client.get("/search?q=river&filters=lang=ar&filters=lang=ja").json()
     assert {hit["docid"] for hit in found["hits"]} == {"ar", "ja"}
     assert found["total"] == 2 < client.get("/search?q=river").json()["total"] == len(searcher().search("river", 100))
     assert {hit["fields"]["lang"] for hit in found["hits"]} == {"ar", "ja"}
     for wrong, message in (("language=de", "did you mean 'lang'?"), ("lang", "expected FIELD=VALUE, such as lang=de")):
-        answer = client.get("/search", params={"q": "river", "filter": wrong})
+        answer = client.get("/search", params={"q": "river", "filters": wrong})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True)
 
 
@@ -619,16 +658,20 @@ def test_languages_are_balanced_on_request(client: TestClient) -> None:
     expected = searcher().search("river", 5, balance="lang")
     assert [(hit["docid"], hit["score"]) for hit in found["hits"]] == [(hit.docid, hit.score) for hit in expected]
     assert found["hits"][0]["score"] < client.get("/search?q=river&k=1").json()["hits"][0]["score"]
-    for wrong, message in (("language", "did you mean 'lang'?"), ("lang=x", "expected FIELD or FIELD=STRENGTH")):
+    for wrong, message in (
+        ("language", "did you mean 'lang'?"),
+        ("lang=x", "expected FIELD or FIELD=STRENGTH"),
+        ("lang=1e308", "strength"),
+    ):
         answer = client.get("/search", params={"q": "river", "balance": wrong})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True)
 
 
 def test_the_page_balances_languages(client: TestClient) -> None:
     """By a link that filters, pages, explanations and the next query keep, and that takes it back."""
-    plain = Tags(client.get("/?q=river&filter=lang%3Den").text)
+    plain = Tags(client.get("/?q=river&filters=lang%3Den").text)
     (toggle,) = [link for link in plain.values("href") if "balance=" in link]
-    assert toggle == "/?q=river&filter=lang%3Den&balance=lang"
+    assert toggle == "/?q=river&filters=lang%3Den&balance=lang"
     page = Tags(client.get("/?q=river&balance=lang").text)
     assert ("aria-current", "true") in page.attributes and ("value", "lang") in page.attributes
     links = [link for link in page.values("href") if "q=" in link]
@@ -651,13 +694,14 @@ def test_the_page_balances_languages(client: TestClient) -> None:
 def test_the_page_filters_by_language(client: TestClient) -> None:
     """By the languages of the best hits; pages keep the filter."""
     tags = Tags(client.get("/?q=river").text)
-    links = [link for link in tags.values("href") if "filter=" in link]
-    assert sorted(links) == [f"/?q=river&filter=lang%3D{code}" for code in ("ar", "en", "ja")]
-    assert f"{len(searcher().search('river', 100))} documents" in tags.text
+    links = [link for link in tags.values("href") if "filters=" in link]
+    assert sorted(links) == [f"/?q=river&filters=lang%3D{code}" for code in ("ar", "en", "ja")]
     assert "among the best 100" in tags.text
-    english = Tags(client.get("/?q=river&filter=lang%3Den").text)
-    assert "/?q=river&filter=lang%3Den&page=2" in english.values("href")
+    # Nearly every document has a term of a query: a number without a filter carries nothing.
+    english = Tags(client.get("/?q=river&filters=lang%3Den").text)
+    assert "1–10 of 28 documents" in english.text and "of 30 documents" not in tags.text
+    assert "/?q=river&filters=lang%3Den&page=2" in english.values("href")
     assert "/?q=river" in english.values("href")
-    both = Tags(client.get("/?q=river&filter=lang%3Den&filter=lang%3Dja").text)
-    assert {"/?q=river&filter=lang%3Den", "/?q=river&filter=lang%3Dja"} <= set(both.values("href"))
-    assert "No document that passes the filter" in client.get("/?q=river&filter=lang%3Dxx").text
+    both = Tags(client.get("/?q=river&filters=lang%3Den&filters=lang%3Dja").text)
+    assert {"/?q=river&filters=lang%3Den", "/?q=river&filters=lang%3Dja"} <= set(both.values("href"))
+    assert "No document that passes the filter" in client.get("/?q=river&filters=lang%3Dxx").text

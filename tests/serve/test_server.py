@@ -1,6 +1,7 @@
 """The server of milco serve: addresses, tokens, many clients, a graceful stop, and the page in a browser."""
 
 import contextlib
+import json
 import re
 import signal
 import socket
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from browsing import is_light, opened
@@ -164,6 +165,7 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
         (("--host", "0.0.0.0", "--index", "nowhere"), "--host 0.0.0.0"),
         (("--token", "short", "--index", "nowhere"), "at least 16 ASCII characters"),
         (("--access-log", "nowhere/access.log", "--index", "nowhere"), "--access-log nowhere/access.log cannot be"),
+        (("--trust-proxy", "10.0.0.1", "proxy.example", "--index", "nowhere"), "--trust-proxy proxy.example"),
         (("--mcp", "--host", "0.0.0.0"), "--host is for the server"),
     ],
 )
@@ -189,6 +191,21 @@ def test_the_access_log_is_appended_to_and_may_be_renamed(tmp_path: Path, capsys
     with open_access_log("-") as write:
         write("fourth %s")
     assert capsys.readouterr().out == "fourth %s\n"
+
+
+def test_only_a_trusted_proxy_states_the_client() -> None:
+    """Others are logged by their own address, also on this machine."""
+    for trusted, client in (((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.0/8",), "6.6.6.6")):
+        lines: list[str] = []
+        with listen("127.0.0.1", 0) as listener, contextlib.closing(service()) as opened:
+            server = create_server(create_app(opened, (), "", lines.append), trusted)
+            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+            thread.start()
+            with urlopen(Request(f"{address(listener)}healthz", headers={"X-Forwarded-For": "6.6.6.6"}), timeout=60):
+                pass
+            server.should_exit = True
+            thread.join(20)
+        assert [json.loads(line)["client"] for line in lines] == [client]
 
 
 @pytest.mark.integration

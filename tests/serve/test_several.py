@@ -71,11 +71,11 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: HybridS
             other.by_index
         )
         assert hit["snippet"]
-    (filtered,) = client.get("/search", params={"q": QUERY, "filter": "lang=ja"}).json()["hits"]
+    (filtered,) = client.get("/search", params={"q": QUERY, "filters": "lang=ja"}).json()["hits"]
     assert (filtered["docid"], set(filtered["by_index"])) == ("ja", set(hybrid.names))
     assert [one["name"] for one in client.get("/fields").json()["fields"]] == ["lang"]
     for options, message in (
-        ({"filter": "lng=ja"}, "did you mean 'lang'"),
+        ({"filters": "lng=ja"}, "did you mean 'lang'"),
         ({"balance": "lng"}, "did you mean 'lang'"),
         ({"alpha": 0.5}, "are for one index"),
     ):
@@ -156,7 +156,7 @@ def test_an_index_of_words_has_ranks_and_no_explanations(words: Path) -> None:
         assert explained["score"] == pytest.approx(hit["by_index"][str(index().path)]["score"])
         refused = client.get("/explain", params={"q": QUERY, "docid": hit["docid"], "index": str(words)})
         assert refused.status_code == 400 and "is a bm25 index, whose queries are texts" in refused.json()["error"]
-        refused = client.get("/search", params={"q": QUERY, "filter": "lang=en"})
+        refused = client.get("/search", params={"q": QUERY, "filters": "lang=en"})
         assert refused.status_code == 400 and "stores no fields to filter by" in refused.json()["error"]
         assert client.get("/encode", params={"q": QUERY}).json()["vectors"][0]
     with pytest.raises(MilcoError, match="whose queries are weighted terms"):

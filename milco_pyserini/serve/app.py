@@ -9,6 +9,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from http import HTTPStatus
@@ -120,14 +121,9 @@ def create_app(
     def page(query: str = "", **content: Any) -> str:
         values: dict[str, Any] = {"error": "", "response": None, "explanations": None, "comparison": None}
         values |= {"filtered": [], "balance": "", **content}
-        limits = {
-            "max_query": MAX_QUERY_CHARACTERS,
-            "max_depth": MAX_DEPTH,
-            "size": service.k,
-            "facet_hits": FACET_HITS,
-            "max_values": _PAGE_VALUES,
-        }
-        return render("search.html", query=query, about=service.about, title=service.title, **limits, **values)
+        values |= {"max_query": MAX_QUERY_CHARACTERS, "max_depth": MAX_DEPTH, "size": service.k}
+        values |= {"facet_hits": FACET_HITS, "max_values": _PAGE_VALUES}
+        return render("search.html", query=query, about=service.about, title=service.title, **values)
 
     def error(request: Request, status: int, message: str) -> Response:
         status, path = HTTPStatus(status), request.url.path
@@ -261,9 +257,8 @@ def create_app(
         about, failure = service.about, await service.failure()
         health: dict[str, Any] = {"status": "unavailable" if failure else "ok"}
         if not token or _has_token(request.headers, token):
-            health |= {"index": about.name, "generation": about.generation}
-            health |= {"encoder": about.encoder, "documents": about.documents}
-            health |= {"error": failure} if failure else {}
+            health |= {"index": about.name, "generation": about.generation, "encoder": about.encoder}
+            health |= {"documents": about.documents, **({"error": failure} if failure else {})}
         return _json(health, HTTPStatus.SERVICE_UNAVAILABLE if failure else HTTPStatus.OK)
 
     @app.get("/metrics", summary="Counters, times and memory, for Prometheus")
@@ -289,6 +284,7 @@ def create_app(
     return app
 
 
+@dataclass
 class _Guard:
     """Refuses requests that must not be answered, and completes the headers of those that are.
 
@@ -297,27 +293,17 @@ class _Guard:
         error: makes the answer to a request that is refused.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        hosts: Sequence[str],
-        token: str,
-        error: Callable[[Request, int, str], Response],
-        metrics: "Metrics",
-        access_log: Callable[[str], object],
-    ) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._token = token
-        self._error = error
-        self._metrics = metrics
-        self._access_log = access_log
-        self._headers = _HEADERS | {"Content-Security-Policy": content_security_policy()}
+    app: ASGIApp
+    hosts: Sequence[str]
+    token: str
+    error: Callable[[Request, int, str], Response]
+    metrics: Metrics
+    access_log: Callable[[str], object]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
 
@@ -325,32 +311,32 @@ class _Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(self._headers)
+                MutableHeaders(scope=message).update(_HEADERS | {"Content-Security-Policy": content_security_policy()})
             await send(message)
 
         try:
             refusal = self._refusal(scope)
             if refusal is None:
-                await self._app(scope, receive, complete)
+                await self.app(scope, receive, complete)
             else:
-                await self._error(Request(scope), *refusal)(scope, receive, complete)
+                await self.error(Request(scope), *refusal)(scope, receive, complete)
         except Exception:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
             if status:
                 raise
-            failure = self._error(Request(scope), HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed: see its log")
+            failure = self.error(Request(scope), HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed: see its log")
             await failure(scope, receive, complete)
         finally:
             path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - started
-            self._metrics.observe(path, status, seconds)
-            self._access_log(_access_line(scope, status, seconds))
+            self.metrics.observe(path, status, seconds)
+            self.access_log(_access_line(scope, status, seconds))
 
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str] | None:
         """Return status and message for a request that is refused; None for one that is answered."""
         headers = Headers(scope=scope)
         # Another site's page, whose own name now points to this machine, must not read the documents. It has no token.
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._hosts and not self._token and host.lower() not in self._hosts:
+        if self.hosts and not self.token and host.lower() not in self.hosts:
             return HTTPStatus.FORBIDDEN, (
                 f"Host {shown(host)} is not served: open the address that milco serve printed, or, behind a proxy, "
                 "start it with a token"
@@ -360,7 +346,7 @@ class _Guard:
         # Their images and scripts come without an origin; a link to a page of this server is followed.
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
             return HTTPStatus.FORBIDDEN, "requests from other sites are refused"
-        if self._token and scope["path"] != _HEALTH and not _has_token(headers, self._token):
+        if self.token and scope["path"] != _HEALTH and not _has_token(headers, self.token):
             return HTTPStatus.UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as a browser's password"
         if scope["method"] in ("POST", "PUT", "PATCH") or "transfer-encoding" in headers:
             # A body in chunks would count, whatever its Content-Length.
@@ -396,10 +382,7 @@ def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
                 model = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]
                 fields = [(name, schema, name in model["required"]) for name, schema in model["properties"].items()]
             else:
-                fields = [
-                    (parameter["name"], parameter["schema"], parameter["required"])
-                    for parameter in about.get("parameters", ())
-                ]
+                fields = [(one["name"], one["schema"], one["required"]) for one in about.get("parameters", ())]
             rows = [
                 {
                     "name": name,
@@ -458,12 +441,9 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
     if kind == "missing":
         return f"{name} is required"
     if kind == "extra_forbidden":
-        rows = [
-            operation["fields"]
-            for operation in _operations(request.app.openapi())
-            if (operation["method"], operation["path"]) == (request.method, request.url.path)
-        ]
-        return str(unknown_name("parameter", path, [row["name"] for row in rows[0]]))
+        fields = {(one["method"], one["path"]): one["fields"] for one in _operations(request.app.openapi())}
+        names = [field["name"] for field in fields[request.method, request.url.path]]
+        return str(unknown_name("parameter", path, names))
     if kind == "literal_error":
         valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
         return str(unknown_name(f"value for `{problem['loc'][1]}`", str(value), valid))

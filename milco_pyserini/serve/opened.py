@@ -154,6 +154,11 @@ class OpenedIndex:
             raise unknown_name("index", index, parts)
         return parts[index]
 
+    def ping(self) -> None:
+        """Raise Unreachable unless the engine of every index can answer."""
+        for part in self.searcher.searchers:
+            part.engine_searcher.ping()
+
     def retain(self) -> None:
         """Keep the index open for one more user."""
         self._users += 1

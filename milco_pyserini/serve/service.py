@@ -350,7 +350,7 @@ class SearchService:
         opened, failure = self.opened, ""
         opened.retain()
         try:
-            await self._run("ping", lambda: [part.engine_searcher.ping() for part in opened.searcher.searchers])
+            await self._run("ping", opened.ping)
         except MilcoError as error:
             failure = error.message
         finally:

@@ -1,5 +1,6 @@
 """Explanations in the terminal, in notebooks and on a page: complete, readable, and safe from the texts they show."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from pages import EVIL, Tags, explanations
 from wcwidth import width
 
 from milco_pyserini.explain.explanation import compare, report_page
-from milco_pyserini.explain.render import language_of
+from milco_pyserini.explain.render import format_number, format_score, language_of
 
 
 def test_no_text_becomes_markup() -> None:
@@ -134,3 +135,16 @@ def test_a_browser_shows_the_page(browser: Any, tmp_path: Path, scheme: str) -> 
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
     assert (problems, len(requests)) == ([], 1)
     page.context.close()
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"), [(24309.0, "24,309"), (14891.16, "14,891"), (3.62174, "3.6217"), (0.0328, "0.0328")]
+)
+def test_large_scores_have_no_decimals(score: float, shown: str) -> None:
+    """Balanced sums of impacts; fused scores and BM25 have four. What is not a number is shown, too."""
+    assert format_score(score) == shown
+    assert (format_score(math.nan), format_number(math.nan, 100), format_number(-math.inf, 100)) == (
+        "nan",
+        "nan",
+        "-inf",
+    )

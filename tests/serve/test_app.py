@@ -699,6 +699,7 @@ def test_the_page_filters_by_language(client: TestClient) -> None:
     assert "among the best 100" in tags.text
     # Nearly every document has a term of a query: a number without a filter carries nothing.
     english = Tags(client.get("/?q=river&filters=lang%3Den").text)
+    assert "neither a probability" in tags.text
     assert "1–10 of 28 documents" in english.text and "of 30 documents" not in tags.text
     assert "/?q=river&filters=lang%3Den&page=2" in english.values("href")
     assert "/?q=river" in english.values("href")

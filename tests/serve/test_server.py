@@ -265,6 +265,26 @@ def test_a_browser_searches_and_unfolds_by_keyboard(browser: Any, served: Served
 
 
 @pytest.mark.integration
+def test_a_browser_shows_that_an_explanation_loads(browser: Any, served: Served) -> None:
+    """The snippet stays until the explanation takes its place."""
+    page = browser.new_page()
+    page.goto(f"{served.address}?q=river")
+    held: list[Any] = []
+    page.route("**/explanation*", lambda route: held.append(route))
+    article = page.locator("article").first
+    article.locator("summary").click()
+    page.wait_for_selector("details[aria-busy]")
+    sign = "getComputedStyle(document.querySelector('article summary'), '::after').content"
+    assert "loading" in page.evaluate(sign)
+    assert article.locator(".snippet").is_visible() and not article.locator(".unscripted").is_visible()
+    held[0].continue_()
+    page.wait_for_selector("article table")
+    assert "loading" not in page.evaluate(sign)
+    assert not article.locator(".snippet").is_visible()
+    page.close()
+
+
+@pytest.mark.integration
 def test_a_browser_shows_why_a_hit_is_not_explained(browser: Any, served: Served) -> None:
     """The fold has the server's message, and tries again when it is unfolded again."""
     page = browser.new_page()
@@ -322,12 +342,13 @@ def test_texts_have_their_direction_and_the_page_follows_the_scheme(browser: Any
 
 @pytest.mark.integration
 def test_a_phone_never_scrolls_sideways(browser: Any, served: Served) -> None:
-    """At 375 px with everything unfolded; a wide table scrolls by itself."""
+    """At 375 px with everything unfolded; a wide table scrolls by itself. Terms have their bars."""
     page = browser.new_page(viewport={"width": 375, "height": 700})
     for path in ("", f"?q={quote(EVIL)}", "?q=river&doc=ja", "?q=river&doc=ja&doc=evil", "docs", f"?q={'x' * 500}"):
         page.goto(served.address + path)
         page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
         if path.startswith(f"?q={quote(EVIL)}"):
             page.wait_for_selector("article table")
+            assert page.locator("td.bars .bar").first.bounding_box()["width"] > 20
         assert page.evaluate("document.documentElement.scrollWidth") == 375, path
     page.close()

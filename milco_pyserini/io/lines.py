@@ -18,8 +18,12 @@ from milco_pyserini.errors import MilcoError
 MAX_LINE_BYTES = 64_000_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
-_NOT_READ = {b"\x28\xb5\x2f\xfd": "zstd -d", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz"}
-"""How other compressed files begin, and what decompresses them."""
+_UTF_16 = "UTF-16", "iconv -f utf-16 -t utf-8"
+_NOT_READ = {
+    **{b"\x28\xb5\x2f\xfd": ("zstd", "zstd -d"), b"BZh": ("bzip2", "bunzip2"), b"\xfd7zXZ": ("xz", "unxz")},
+    **{b"\xff\xfe": _UTF_16, b"\xfe\xff": _UTF_16},
+}
+"""How files of other formats begin, their format, and what converts them."""
 # Iterating over a GzipFile takes twice as long as over a buffer of this size around it.
 _BUFFER_BYTES = 1 << 18
 # Lines between two reports while they are blank: some seconds.
@@ -42,8 +46,8 @@ def open_lines(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file for lines_of(), decompressed; its errors are raised in the block.
 
     Raises:
-        MilcoError: path is not a regular file (a pipe may never end), is a truncated or damaged gzip file, or is
-            compressed in another way.
+        MilcoError: path is not a regular file (a pipe may never end), is a truncated or damaged gzip file, is
+            compressed in another way, or is UTF-16.
         OSError: path cannot be opened.
     """
     path = Path(path)
@@ -51,10 +55,10 @@ def open_lines(path: str | Path) -> Iterator[BinaryIO]:
         raise MilcoError(f"{path} is not a regular file: input is read from files. Save it to a file first.")
     handle: BinaryIO = path.open("rb")
     begin: bytes = handle.peek(8)  # type: ignore[attr-defined]
-    for magic, program in _NOT_READ.items():
+    for magic, (form, program) in _NOT_READ.items():
         if begin.startswith(magic):
             handle.close()
-            raise MilcoError(f"{path} is compressed, but not by gzip: decompress it first ({program} {path})")
+            raise MilcoError(f"{path} is {form}: files are UTF-8, plain or gzip. Convert it first ({program} {path})")
     if is_gzip(path):
         handle.close()
         handle = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(path, "rb"), _BUFFER_BYTES))

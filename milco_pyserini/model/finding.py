@@ -16,7 +16,8 @@ TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # At any depth: a checkpoint may contain the sub-models that its config.json names.
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
-_ALL_FILES = [*_SMALL_FILES, "*.safetensors", "*pytorch_model*.bin"]
+# The first of them that gives a checkpoint its weights is enough: many repositories have the same weights in both forms.
+_WEIGHT_PATTERNS = ["*.safetensors"], ["*pytorch_model*.bin"]
 _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 
 
@@ -60,17 +61,26 @@ def find_model(name: str, kind: str, example: str, embedded: str | None, weights
     except HFValidationError:
         raise MilcoError(f"{name!r} is not a hub name: expected owner/name, such as {example}") from None
     if cached is not None:
-        if not weights and any((cached / file).is_file() for file in TOKENIZER_FILES):
+        is_enough = not weights and any((cached / file).is_file() for file in TOKENIZER_FILES)
+        if is_enough or _has_weights(cached):
             return cached
-        # The modules of a SparseEncoder may have directories of their own.
-        for place in (cached, *(cached.iterdir() if (cached / "modules.json").is_file() else ())):
-            with suppress(MilcoError):
-                weight_files(place)
-                return cached
     other = "" if embedded is None else f", or {embedded!r}, which needs no download"
     hint = f"Pass the path of a downloaded checkpoint{other}."
-    patterns = _ALL_FILES if weights else _SMALL_FILES
-    return fetch_snapshot(repository, patterns, what=f"{kind} {name!r}", revision=revision, hint=hint)
+    for of_weights in _WEIGHT_PATTERNS if weights else ([],):
+        patterns = [*_SMALL_FILES, *of_weights]
+        snapshot = fetch_snapshot(repository, patterns, what=f"{kind} {name!r}", revision=revision, hint=hint)
+        if _has_weights(snapshot):
+            break
+    return snapshot
+
+
+def _has_weights(snapshot: Path) -> bool:
+    """Return whether a snapshot, or a module of a SparseEncoder in a directory of its own, has all of its weights."""
+    for place in (snapshot, *(snapshot.iterdir() if (snapshot / MODULES).is_file() else ())):
+        with suppress(MilcoError):
+            weight_files(place)
+            return True
+    return False
 
 
 def find_commit(name: str) -> str | None:

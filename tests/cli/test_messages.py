@@ -19,8 +19,8 @@ MESSAGES = {
         "milco encode: error: docs.csv is CSV, which is not read: write JSONL, or TSV with a tab between id and text"
     ),
     "encode --corpus latin.tsv --encoder mini": (
-        "milco encode: error: latin.tsv:1: not UTF-8 (byte 7 of the line): convert the file, such as by iconv -f "
-        "latin1 -t utf-8"
+        "milco encode: error: latin.tsv:1: not UTF-8 (byte 7 of the line): convert the file from its encoding "
+        "(Shift_JIS, GBK, windows-1256 ...) by iconv -f ... -t utf-8"
     ),
     "encode --corpus sample-german --encoder mini": (
         "milco encode: error: unknown corpus 'sample-german': did you mean 'sample-en'? 'milco corpora show sample' "

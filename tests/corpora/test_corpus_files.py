@@ -126,12 +126,13 @@ def test_a_directory_is_read_in_sorted_order(
     [
         (b"PAR1", "docs.bin is a Parquet file: expected a file of lines"),
         (b"PK\x03\x04", "docs.bin is a ZIP archive: expected a file of lines"),
-        (b"BZh91AY", "not by gzip: decompress it first .bunzip2 "),
-        (b"\x28\xb5\x2f\xfd\x04", "not by gzip: decompress it first .zstd -d "),
+        (b"BZh91AY", "bzip2: .* first .bunzip2 "),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd: .* first .zstd -d "),
+        ("a\ttext\n".encode("utf-16"), "UTF-16: .* first .iconv -f utf-16 -t utf-8 "),
     ],
 )
 def test_another_format_is_named(magic: bytes, named: str, tmp_path: Path) -> None:
-    """Rather than called a table with one column; with the program that decompresses it."""
+    """Rather than called a table with one column; with the program that converts it."""
     (tmp_path / "docs.bin").write_bytes(magic + b"...")
     with pytest.raises(MilcoError, match=named):
         list(open_corpus(str(tmp_path / "docs.bin")))
@@ -222,6 +223,7 @@ def test_a_malformed_json_line_is_reported_with_its_place(tmp_path: Path, line: 
         ("b\ttext\twith a tab", "3 columns between tabs: the lines before have 2"),
         ("alone", "1 column between tabs"),
         (b"b\t\xff", "not UTF-8 (byte 3 of the line)"),
+        ("b\t日本".encode("shift_jis"), "from its encoding (Shift_JIS, "),
         ("b\tx\rc\ty\r", "carriage returns between columns"),
     ],
 )

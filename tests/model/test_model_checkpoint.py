@@ -393,6 +393,30 @@ def test_a_tokenizer_is_fetched_without_weights(hub_cache: Path, monkeypatch: py
     assert fetched[2:] == ["config.json", "tokenizer.json", "model.safetensors"]
 
 
+@pytest.mark.parametrize(
+    ("files", "fetched"),
+    [
+        (("model.safetensors", "pytorch_model.bin"), ["model.safetensors"]),
+        (("pytorch_model.bin",), ["pytorch_model.bin"]),
+    ],
+)
+def test_weights_are_fetched_in_one_form(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch, files: Sequence[str], fetched: list[str]
+) -> None:
+    """A repository with the same weights as .safetensors and .bin costs one download."""
+    monkeypatch.setattr("milco_pyserini.model.finding.cached_snapshot", lambda *_, **options: None)
+
+    def fetch(name: str, allow_patterns: Sequence[str], **_: object) -> str:
+        for file in files:
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                (hub_cache / file).touch()
+        return str(hub_cache)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert [file.name for file in hub_cache.iterdir()] == fetched
+
+
 def test_a_cached_checkpoint_may_lack_a_tokenizer(
     hub_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

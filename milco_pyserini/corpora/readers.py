@@ -24,7 +24,9 @@ Judgment = tuple[str, str, int]
 ID_NAMES = ("id", "_id", "docid")
 """What the id of a document may be called, the first one first."""
 
-_NOT_UTF8 = "not UTF-8{}: convert the file from its encoding (Shift_JIS, GBK, windows-1256 ...) by iconv -f ... -t utf-8"
+_NOT_UTF8 = (
+    "not UTF-8{}: convert the file from its encoding (Shift_JIS, GBK, windows-1256 ...) by iconv -f ... -t utf-8"
+)
 _ONE_PER_LINE = ": write one object per line (jq -c . FILE, or jq -c '.[]' FILE for a list)"
 
 

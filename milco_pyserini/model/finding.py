@@ -16,7 +16,7 @@ TOKENIZER_FILES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # At any depth: a checkpoint may contain the sub-models that its config.json names.
 _SMALL_FILES = ["*.json", "*.txt", "*.model"]
-# The first of them that gives a checkpoint its weights is enough: many repositories have the same weights in both forms.
+# The first that gives a checkpoint its weights is enough: many repositories have the same weights in both forms.
 _WEIGHT_PATTERNS = ["*.safetensors"], ["*pytorch_model*.bin"]
 _EMBEDDED = {MINI: Path(__file__).parent.parent / "resources" / "milco-mini"}
 

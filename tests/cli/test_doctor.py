@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from golden_set import GOLDEN, TEXTS
+from golden_set import GOLDEN, TEXTS, bent, encoder
 
 from milco_pyserini.cli import doctor
 from milco_pyserini.cli.doctor import GOOD, MISSING, NOTE, CheckResult, examine
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model import published
 
 
 def only(*checks: str) -> dict:
@@ -19,9 +20,9 @@ def only(*checks: str) -> dict:
 
 
 def test_an_installation_that_works_misses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every check that needs neither Java nor a network; IR_DATASETS_HOME is reported before it exists."""
+    """Checks that need neither Java nor an encoder; IR_DATASETS_HOME is reported before it exists."""
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "not" / "yet"))
-    checks = (doctor.python, doctor.memory, doctor.disk, doctor.torch, doctor.sample, doctor.collections)
+    checks = (doctor.machine, doctor.collections)
     found = [finding for check in checks for finding in examine(check)]
     assert {finding.state for finding in found} <= {GOOD, NOTE}
     assert any("threads" in finding.what for finding in found) and str(tmp_path) in found[-1].what
@@ -31,7 +32,7 @@ def test_every_installed_requirement_has_an_allowed_version() -> None:
     """The test environment satisfies setup.cfg; each requirement is reported with its version."""
     found = list(examine(doctor.packages))
     assert {"torch", "transformers", "pyserini", "numba"} <= {finding.name for finding in found}
-    assert all(finding.state == GOOD and finding.what for finding in found)
+    assert all(finding.what for finding in found) and MISSING not in {finding.state for finding in found}
 
 
 def test_reports_the_command_that_installs_a_missing_package(
@@ -46,13 +47,13 @@ def test_reports_the_command_that_installs_a_missing_package(
         return "99.0" if name == "openai" else real(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(doctor, "CHECKS", only("python", "packages"))
+    monkeypatch.setattr(doctor, "CHECKS", only("packages"))
     assert doctor.main([]) == doctor.INCOMPLETE
     lines = capsys.readouterr().out.splitlines()
-    numba = next(place for place, line in enumerate(lines) if "✗ numba" in line)
+    numba = next(place for place, line in enumerate(lines) if "missing numba" in line)
     assert "not installed" in lines[numba]
     assert lines[numba + 1].strip().startswith("pip install 'numba>=")
-    openai = next(place for place, line in enumerate(lines) if "✗ openai" in line)
+    openai = next(place for place, line in enumerate(lines) if "missing openai" in line)
     assert "99.0 (required: <3)" in lines[openai]
     assert lines[openai + 1].strip() == "pip install 'openai<3'"
     assert lines[-1] == "Missing: openai, numba"
@@ -67,17 +68,19 @@ EXTRAS = {
 }
 
 
-def test_a_missing_optional_package_is_a_note_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seismic, Qdrant, Faiss, Ray and the training packages are optional."""
+def test_a_missing_optional_package_is_a_note_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seismic, Qdrant, Faiss, Ray and the training packages are optional; setup.cfg states their extras."""
+    real = importlib.metadata.version
 
     def version(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
+        if name in EXTRAS:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    found = {finding.name: finding for finding in examine(doctor.extras)}
-    assert {finding.state for finding in found.values()} == {NOTE}
+    found = {finding.name: finding for finding in examine(doctor.packages)}
     for name, extra in EXTRAS.items():
-        assert found[name].fix.endswith(f"pip install '.[{extra}]'")
+        assert found[name].state == NOTE and found[name].fix.endswith(f"pip install '.[{extra}]'")
 
 
 def test_missing_java_is_reported_in_one_line_with_its_fix(
@@ -99,51 +102,39 @@ def test_a_jvm_that_fails_to_start_does_not_end_the_command(monkeypatch: pytest.
     """Java is started in another process; its message is the fix."""
     monkeypatch.setenv("MILCO_JAVA_OPTIONS", "-XX:NoSuchOption")
     *_, last = examine(doctor.java)
-    assert (last.state, last.what) == (MISSING, "does not start")
+    assert (last.state, last.what) == (MISSING, "does not start with Pyserini")
     assert "NoSuchOption" in last.fix
 
 
-def test_reports_an_embedded_model_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An installation without resources/milco-mini is incomplete."""
-    from milco_pyserini.model import finding
-
-    monkeypatch.setitem(finding._EMBEDDED, "mini", tmp_path / "absent")
-    (finding,) = examine(doctor.embedded_model)
-    assert (finding.state, finding.what) == (MISSING, "missing from this installation")
-
-
-@pytest.mark.parametrize(("offline", "reason"), [(True, "HF_HUB_OFFLINE is set"), (False, "refused")])
-def test_an_unreachable_hub_is_a_note(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, offline: bool, reason: str
-) -> None:
-    """Without a network and a cached checkpoint, the fix is --encoder mini. Nothing listens on port 9."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    (finding,) = examine(doctor.default_encoder)
-    assert finding.state == NOTE and reason in finding.what
-    assert "--encoder mini" in finding.fix
+def test_a_checkpoint_that_is_not_cached_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its download is announced with its size, and --encoder mini needs none."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    mini, published = examine(doctor.encoders)
+    assert mini.state == GOOD and published.state == NOTE
+    assert "2.3 GB" in published.what and "--encoder mini" in published.fix
 
 
 @pytest.mark.golden
+@pytest.mark.parametrize("text", [TEXTS[1], TEXTS[2], TEXTS[10]])
 def test_weights_are_compared_with_those_that_authors_publish(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path, text: str
 ) -> None:
-    """Equal weights are good; of others the report has both, and the exit code is 1."""
-    from milco_pyserini.model import published
-
-    text = published.PublishedText(TEXTS[1], {"baltimore": 1.0189908742904663})
-    monkeypatch.setattr(published, "PUBLISHED", {"ckpt_distillation": (text,)})
-    checkpoint = str(GOLDEN / "ckpt_distillation")
-    assert doctor.main(["--encoder", checkpoint]) == 0
-    lines = capsys.readouterr().out
-    assert "baltimore" not in lines and "Packages" not in lines
-    text = published.PublishedText(TEXTS[1], {"baltimore": 1.5})
-    monkeypatch.setattr(published, "PUBLISHED", {"ckpt_distillation": (text,)})
-    assert doctor.main(["--encoder", checkpoint]) == doctor.INCOMPLETE
-    assert "baltimore (pivot) 1.0190 instead of 1.5000" in capsys.readouterr().out
+    """Weights that authors computed in bfloat16 are close to ours; with other attention heads, the exit code is 1."""
+    loaded = encoder("distillation", "bfloat16")
+    batch, english = loaded.encode(text), loaded.vocabulary.english_size
+    pieces = [*loaded.vocabulary.english, *loaded.vocabulary.source]
+    weights = {column: float(weight) for column, weight in zip(batch.columns, batch.weights, strict=True)}
+    strongest = sorted(weights, key=lambda column: -weights[column])[:10]
+    views = ({pieces[c]: weights[c] for c in strongest if (c < english) == pivot} for pivot in (True, False))
+    published_text = published.PublishedText(text, *views)
+    monkeypatch.setattr(published, "PUBLISHED", dict.fromkeys(("ckpt_distillation", "checkpoint"), (published_text,)))
+    assert doctor.main(["--encoder", str(GOLDEN / "ckpt_distillation")]) == 0
+    assert f"{len(strongest)} of {len(strongest)} are as published" in capsys.readouterr().out
+    other = bent(tmp_path, "distillation")
+    config = tmp_path / "m_encoder" / "config.json"
+    config.write_text(config.read_text().replace('"num_attention_heads": 4', '"num_attention_heads": 1'))
+    assert doctor.main(["--encoder", str(other)]) == doctor.INCOMPLETE
+    assert " instead of " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

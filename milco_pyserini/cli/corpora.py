@@ -135,15 +135,16 @@ def detect(options: DetectOptions) -> None:
     from milco_pyserini.corpora.languages import FIELD, detect_languages
     from milco_pyserini.io.files import text_output, validate_output_file
 
-    validate_output_file(options.output, options.overwrite)
+    validate_output_file(options.output, overwrite=True)
+    is_new = options.overwrite or not options.output.exists()
     progress, with_language = Progress("documents"), 0
-    with text_output(options.output) as file:
+    with text_output(options.output, options.overwrite) as file:
         for document in detect_languages(open_corpus(options.corpus), options.languages):
             text = {"title": document.title, "text": document.text} if document.title else {"contents": document.text}
             file.write(json.dumps({"id": document.id, **text, **document.fields}, ensure_ascii=False) + "\n")
             with_language += FIELD in document.fields
             progress.add(1)
-    progress.close(f"Wrote {options.output}, {with_language:,} with a {FIELD}")
+    progress.close(f"Wrote {options.output}, {with_language:,} with a {FIELD}" if is_new else None)
 
 
 SUBCOMMANDS: Mapping[str, Subcommand] = {

@@ -524,7 +524,8 @@ def fuse(options: FuseOptions) -> None:
     names = "+".join(directory_name(str(path)) for path in options.runs)
     output = options.output or RUNS / f"{names}.{options.method}.txt"
     if output != STDOUT:
-        validate_output_file(output, options.overwrite)
+        validate_output_file(output, overwrite=True)
+    is_new = options.overwrite or not output.exists()
     runs = []
     for path in options.runs:
         run = read_run(path)
@@ -552,11 +553,12 @@ def fuse(options: FuseOptions) -> None:
         depth=options.depth,
         k=options.k,
     )
-    with text_output(output) as handle:
+    with text_output(output, options.overwrite) as handle:
         for topic, hits in fused:
             write_hits(handle, topic, hits, "trec", tag)
-    place = "stdout" if output == STDOUT else output
-    log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
+    if is_new:
+        place = "stdout" if output == STDOUT else output
+        log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
 
 
 def rerank(options: RerankOptions) -> None:

@@ -14,12 +14,14 @@ import shutil
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import orjson
 
+from milco_pyserini.console import log
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
 
@@ -72,10 +74,19 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def text_output(path: Path) -> Iterator[IO[str]]:
-    """Open a text file for writing, as atomic_file() does: compressed if its name ends in .gz; STDOUT is stdout."""
+def text_output(path: Path, overwrite: bool = True) -> Iterator[IO[str]]:
+    """Open a text file for writing, as atomic_file() does: compressed if its name ends in .gz; STDOUT is stdout.
+
+    Without overwrite, an existing file is kept. MilcoError is raised as soon as another text is written than the file
+    has: a command that was killed after it had succeeded can be rerun.
+    """
     if path == STDOUT:
         yield sys.stdout
+    elif path.exists() and not overwrite:
+        remove_partial(path)
+        with _SameText(path) as handle:
+            yield cast(IO[str], handle)
+        log(f"{path} is up to date")
     elif path.suffix == ".gz":
         # No time stamp: the same text gives the same bytes.
         with (
@@ -87,6 +98,30 @@ def text_output(path: Path) -> Iterator[IO[str]]:
     else:
         with atomic_file(path, "w") as handle:
             yield handle
+
+
+class _SameText(io.TextIOBase):
+    """Takes the text that a file has; any other is an error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="")
+
+    def write(self, text: str, size: int | None = None) -> int:
+        """Compare a text with the next characters of the file: as many as it has, or size."""
+        with contextlib.suppress(ValueError, EOFError, zlib.error, gzip.BadGzipFile):
+            if self._file.read(len(text) if size is None else size) == text:
+                return len(text)
+        raise _exists(self._path)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._file:
+            if kind is None:
+                self.write("", size=1)
+
+
+def _exists(path: Path, parameter: str = "output") -> MilcoError:
+    return MilcoError(f"{path} exists: choose another `{parameter}`, or replace it with `overwrite=True`")
 
 
 @contextlib.contextmanager
@@ -173,7 +208,7 @@ def validate_output_file(path: Path, overwrite: bool, parameter: str = "output")
     if path.is_dir():
         raise MilcoError(f"{path} is a directory: `{parameter}` expects a file")
     if path.exists() and not overwrite:
-        raise MilcoError(f"{path} exists: choose another `{parameter}`, or replace it with `overwrite=True`")
+        raise _exists(path, parameter)
     if path.exists() and not path.is_file():
         raise MilcoError(f"{path} is not a regular file: choose another `{parameter}`")
     above = next(parent for parent in path.absolute().parents if parent.exists())
@@ -200,7 +235,7 @@ def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[P
     if not (path.is_dir() and is_owned(path)):
         raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another `output`")
     if not overwrite:
-        raise MilcoError(f"{path} exists: choose another `output`, or replace it with `overwrite=True`")
+        raise _exists(path)
 
 
 def remove_directory(path: Path) -> None:

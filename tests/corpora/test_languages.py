@@ -51,7 +51,7 @@ def _document(text: str) -> Document:
 
 @pytest.mark.usefixtures("sample")
 def test_the_command_writes_the_same_texts_with_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So the vectors of the corpus can be indexed with the new file. An existing file is not replaced unasked."""
+    """So the vectors of the corpus can be indexed with the new file. Another file is not replaced unasked."""
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text(
         '{"_id": "a", "title": "Der Nil", "text": "Er ist ein Fluss in Afrika.", "year": 2024, "tags": ["x", "y"]}\n'
@@ -68,6 +68,10 @@ def test_the_command_writes_the_same_texts_with_languages(tmp_path: Path, capsys
         {"year": 2024, "tags": ["x", "y"], "lang": "de"},
         {"title": "a field", "lang": "fr-FR"},
     ]
+    content = output.read_bytes()
+    assert main(arguments) == 0 and capsys.readouterr().err.endswith(f"{output} is up to date\n")
+    assert output.read_bytes() == content
+    output.write_bytes(content[:-9])
     assert main(arguments) == 2 and "exists" in capsys.readouterr().err
 
 

@@ -137,7 +137,23 @@ def test_the_default_output_is_named_after_the_runs(
         ("1", "x", 2, pytest.approx(2 / 3)),
         ("2", "x", 1, 0.5),
     ]
-    assert "--overwrite" in refused(capsys, "--runs", "a.txt", "b.txt.gz")
+    assert main(["fuse", "--runs", "a.txt", "b.txt.gz"]) == 2 and "--overwrite" in capsys.readouterr().err
+
+
+def test_a_finished_fusion_is_up_to_date(tmp_path: Path, capsys: Capture) -> None:
+    """As after a kill when the run was complete; a longer and a damaged file are other runs, and stay."""
+    runs = [written(tmp_path / name, {"1": {"x": 2.0, name: 1.0}}) for name in "ab"]
+    output = tmp_path / "fused.txt"
+    arguments = ["--runs", *map(str, runs), "--output", str(output)]
+    assert main(["fuse", *arguments]) == 0
+    content = output.read_bytes()
+    capsys.readouterr()
+    assert main(["fuse", *arguments]) == 0
+    assert capsys.readouterr().err == f"{output} is up to date\n"
+    for other in (content + b"1 Q0 z 9 0 t\n", content[:-1], b"\xff" + content):
+        output.write_bytes(other)
+        assert "exists" in refused(capsys, *arguments)
+        assert output.read_bytes() == other
 
 
 def test_a_fused_run_can_be_written_to_stdout(tmp_path: Path, capsys: Capture) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DTYPES, vectors_directory, with_revision
-from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, validate_devices
+from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, require_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import size_on_disk
+from milco_pyserini.io.files import size_on_disk, validate_writable
 from milco_pyserini.options import changed_options, option
 
 _SCALE_OUT = "scale-out"
@@ -139,6 +139,8 @@ def make_query_table(options: QueryTableOptions) -> None:
 
     # Before torch is loaded, which takes seconds.
     find_checkpoint(options.encoder)
+    if not options.output.exists():
+        validate_writable(options.output)
     encoder = load_encoder(options.encoder, options.device, options.dtype)
     table = QueryTable.build(encoder, options.output, options.top_k, options.overwrite)
     size = size_on_disk(options.output) / 1e6
@@ -149,7 +151,8 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     """Print the top_k terms of a text in each view with their weights."""
     from milco_pyserini.sparse.listing import listing
 
-    validate_devices(device)
+    require_devices(device)
+    plan.validate_length()
     encoder: Any = plan.load_encoder(device)
     plan = plan.resolve(encoder, topics=False)
     batch = encoder.encode(text, max_length=plan.max_length, views=plan.views, lowercase=plan.lowercase)

@@ -97,6 +97,7 @@ def command(options: ExplainOptions) -> None:
             options.alpha,
             options.device,
             options.dtype,
+            options.doc,
         )
         k = max(options.k, 2 if options.compare else 1)
         explanations = explainer.explain(options.query, options.doc, k, options.balance)

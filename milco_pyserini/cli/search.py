@@ -287,9 +287,9 @@ def command(options: SearchOptions) -> None:
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
+    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
     is_sparse = options.query_encoder is not None
     indexes = [open_index(path, sparse=is_sparse) for path in options.index or [only_index()]]
-    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
     settings = parse_settings(options.set)
 
     def open_searcher() -> "Searcher | HybridSearcher":
@@ -577,6 +577,8 @@ def rerank(options: RerankOptions) -> None:
         validate_output_file(output, options.overwrite)
     run = read_run(options.run)
     queries = {topic.id: topic.text for topic in open_topics(options.topics)}
+    # Before all documents are read.
+    scorer = CrossEncoder(options.encoder, options.max_length, options.batch_size, options.device, options.dtype)
     with contextlib.ExitStack() as stack:
         if options.index is not None:
             searcher = stack.enter_context(Searcher.open(options.index))
@@ -591,7 +593,6 @@ def rerank(options: RerankOptions) -> None:
                 found = ((docid, texts.get(docid)) for docid in docids)
                 return {docid: document for docid, document in found if document is not None}
 
-        scorer = CrossEncoder(options.encoder, options.max_length, options.batch_size, options.device, options.dtype)
         progress = Progress("queries", len(run))
         with text_output(output) as handle:
             for topic, hits in rerank_run(run, queries, find, scorer, options.k):

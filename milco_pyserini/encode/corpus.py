@@ -17,7 +17,7 @@ from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.defaults import MINI, ST, check_local_name
-from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, validate_devices
+from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_devices, validate_devices
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan, encoder_fields
@@ -75,7 +75,7 @@ def encode_corpus(
             checked before the encoder is loaded.
     """
     plan, output = plan or EncodePlan(), Path(output)
-    validate_devices(device)
+    (validate_devices if launcher == RAY else require_devices)(device)
     if encoder is not None:
         if (device, launcher) != ("auto", LOCAL):
             raise MilcoError("`encoder` is loaded, and encodes on its own device: omit `device` and `launcher`")
@@ -83,6 +83,8 @@ def encode_corpus(
     validate(plan)
     if encoder is None and plan.encoder != MINI:
         check_local_name(plan.encoder)
+    if encoder is None:
+        plan.validate_length()
     validate_shard_id(shard_id, shard_num)
     records = corpus if isinstance(corpus, Topics) else open_corpus(corpus)
     topics = isinstance(records, Topics)

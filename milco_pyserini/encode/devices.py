@@ -25,6 +25,13 @@ def validate_devices(names: str) -> None:
             raise unknown_name("device", name, ("auto", "cpu", "cuda", "mps", "xpu"), hint, {"gpu": "cuda"})
 
 
+def require_devices(names: str) -> None:
+    """Raise MilcoError as validate_devices(), and if this machine lacks a named GPU: only then torch is imported."""
+    validate_devices(names)
+    for name in set(names.split(",")) - {"auto", "cpu"}:
+        choose_device(name)
+
+
 def choose_device(name: "str | torch.device") -> "torch.device":
     """Return the device of a name; "auto" is the first CUDA GPU if there is one, else the CPU.
 

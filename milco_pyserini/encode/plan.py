@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.model.finding import find_checkpoint, find_commit
 from milco_pyserini.options import changed_options, option
@@ -113,6 +114,16 @@ class EncodePlan:
         from milco_pyserini.sparse.pruning import PruningRule
 
         return [PruningRule.parse(rule) for rule in self.prune]
+
+    def validate_length(self) -> None:
+        """Raise MilcoError for a `max_length` beyond the positions that the checkpoint's config.json states."""
+        if self.max_length is None or not (directory := find_checkpoint(self.encoder, weights=False)).is_dir():
+            return
+        path = directory / "config.json"
+        config = read_json(path) if path.is_file() else {}
+        limit = config.get("encoder", config).get("max_position_embeddings", self.max_length)
+        if self.max_length > limit:
+            raise MilcoError(f"`max_length={self.max_length}`: encoder {self.encoder} has positions for {limit} tokens")
 
     def load_encoder(self, device: str) -> "MilcoEncoder | DenseEncoder":
         """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""

@@ -31,6 +31,7 @@ from milco_pyserini.io.files import (
     remove_directory,
     remove_partial,
     remove_partial_in,
+    validate_writable,
     write_json,
 )
 from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
@@ -85,6 +86,8 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
     set. plan may hold only the fields that are known so far.
     """
     recorded = _recorded_plan(path)
+    if recorded is None:
+        validate_writable(path)
     if recorded is None or (overwrite and not recorded):
         return
     if not recorded:

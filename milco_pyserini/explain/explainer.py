@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown
 from milco_pyserini.explain.contributions import VectorTrace, find_store, trace_vector
 from milco_pyserini.explain.explanation import Explanation
@@ -100,6 +101,7 @@ class Explainer:
         alpha: float | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        docids: Sequence[str] = (),
     ) -> Self:
         """Open an explainer with the index's own encoder, and the texts and vectors it was built from if available.
 
@@ -110,14 +112,19 @@ class Explainer:
                 nothing is downloaded).
             vectors: The vector store that the index was built from (default: vectors/NAME).
             alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the encoder's).
+            docids: Documents that the index must have, before its encoder is loaded.
         """
         from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 
+        require_devices(device)
         if not isinstance(index, Index):
             index = open_index(index, sparse=True)
         with contextlib.ExitStack() as opened:
             index, searcher = index.open_searcher()
             opened.enter_context(searcher)
+            engine = EngineWeights(searcher, index)
+            for docid in docids:
+                _indexed_numbers(engine, index, docid, [])
             documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
             if not isinstance(encoder, MilcoQueryEncoder):
                 encoder = open_query_encoder(index.vectors, encoder, device, dtype)
@@ -174,7 +181,8 @@ class Explainer:
         }
         wanted = list(docids) or hits.docids
         # Before texts are read and encoded: an unknown docid is reported at once.
-        indexed = {docid: self._indexed_numbers(docid, vector) for docid in wanted}
+        terms = list(self._engine.query(vector))
+        indexed = {docid: _indexed_numbers(self._engine, self.index, docid, terms) for docid in wanted}
         balances = {} if balanced is None else self._searcher.balance_terms(vector, wanted, balanced)
         explanations = []
         texts = self._find_texts(wanted)
@@ -286,17 +294,6 @@ class Explainer:
         )
         return wrong > len(indexed) / 10
 
-    def _indexed_numbers(self, docid: str, vector: dict[str, float]) -> Mapping[str, float] | None:
-        """Return the index's numbers of a document for the query's terms; None if the index cannot be read."""
-        if not self._engine.is_readable:
-            return None
-        numbers = self._engine.document(docid, list(self._engine.query(vector)))
-        if numbers is None:
-            is_split = self.index.vectors.get("split_passages")
-            passages = "; its documents are passages, ID#0, ID#1, ..." if is_split else ""
-            raise UnknownDocument(f"{self.index.path} has no document {shown(docid)}, or it has no terms{passages}")
-        return numbers
-
     @property
     def _document_lengths(self) -> tuple[int, bool]:
         """The maximum length of documents, and whether they were lowercased."""
@@ -330,6 +327,19 @@ class Explainer:
             return _EncodedDocument()
         trace = trace_vector(vector, encoder.vocabulary, exactness, vectors, self._store.manifest.get("pruning") or "")
         return _EncodedDocument(trace=trace, weights=trace.indexed)
+
+
+def _indexed_numbers(
+    engine: EngineWeights, index: Index, docid: str, terms: Sequence[str]
+) -> Mapping[str, float] | None:
+    """Return the index's numbers of a document for terms; None if the index cannot be read."""
+    if not engine.is_readable:
+        return None
+    numbers = engine.document(docid, terms)
+    if numbers is None:
+        passages = "; its documents are passages, ID#0, ID#1, ..." if index.vectors.get("split_passages") else ""
+        raise UnknownDocument(f"{index.path} has no document {shown(docid)}, or it has no terms{passages}")
+    return numbers
 
 
 def explain_texts(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import (
@@ -498,6 +499,10 @@ class QueryOptions:
     dtype: str = "auto"
     alpha: float | None = None
     query_encoder: "str | Path | MilcoEncoder | None" = None
+
+    def __post_init__(self) -> None:
+        """Raise MilcoError if this machine lacks the device, before an index is opened and an encoder is loaded."""
+        require_devices(str(self.device))
 
 
 DEFAULT_QUERIES = QueryOptions()

@@ -140,16 +140,17 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
     place = path.resolve()
     _refuse_mount_point(place)
     with full_disk_errors(path):
+        validate_writable(place)
         _make_directory(place.parent)
         recover_directory(place)
-        validate_output_directory(path, overwrite, is_owned)
+        _validate_replaceable(path, overwrite, is_owned)
         descriptor, temporary = _partial_directory(place)
         try:
             yield temporary
             sync_tree(temporary)
             # Wait without a limit: finished work is not lost because another program holds the lock.
             with locks.locked_directory(place.parent, limit=None):
-                validate_output_directory(path, overwrite, is_owned)
+                _validate_replaceable(path, overwrite, is_owned)
                 _replace_directory(place, temporary)
         except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -211,6 +212,11 @@ def validate_output_file(path: Path, overwrite: bool, parameter: str = "output")
         raise _exists(path, parameter)
     if path.exists() and not path.is_file():
         raise MilcoError(f"{path} is not a regular file: choose another `{parameter}`")
+    validate_writable(path, parameter)
+
+
+def validate_writable(path: Path, parameter: str = "output") -> None:
+    """Raise MilcoError if no new file or directory can be made at path."""
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir():
         raise MilcoError(f"`{parameter}={path}`: {above} is a file, nothing can be written below it")
@@ -224,12 +230,17 @@ def validate_output_file(path: Path, overwrite: bool, parameter: str = "output")
 
 
 def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
-    """Raise MilcoError if path exists, unless it is an empty directory, or may be overwritten.
+    """Raise MilcoError if path cannot be written, or exists, unless it is an empty directory or may be overwritten.
 
     Args:
         is_owned: returns whether a directory was written by this command. Any other is never replaced, with or without
             overwrite: it may be a home directory.
     """
+    _validate_replaceable(path, overwrite, is_owned)
+    validate_writable(path)
+
+
+def _validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
     if not _taken(path):
         return
     if not (path.is_dir() and is_owned(path)):

@@ -10,7 +10,6 @@ process, for the OpenMP of Faiss and scikit-learn, too, and for processes that i
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -21,17 +20,8 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
     {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256"}
 )
 
-_came_late = False
-
 
 def apply(settings: Mapping[str, str] = SETTINGS) -> None:
     """Set the environment variables; values that the environment has already are kept."""
-    global _came_late
-    _came_late = _came_late or (may_spin() and "torch" in sys.modules)
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-
-
-def may_spin() -> bool:
-    """Return whether torch's threads spin because nobody has decided how they wait, or too late."""
-    return _came_late or "OMP_WAIT_POLICY" not in os.environ

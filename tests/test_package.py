@@ -106,13 +106,3 @@ print(os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"])
     environment.pop("OMP_WAIT_POLICY", None)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "passive 7\n"), done.stderr
-
-
-def test_settings_of_threads_that_come_too_late_are_known() -> None:
-    """torch reads them once: when they are applied after it was imported, its threads may spin."""
-    code = "import sys; from milco_pyserini import threads; print(threads.may_spin())"
-    code += "; sys.modules['torch'] = None; threads.apply(); print(threads.may_spin())"
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    for given, expected in (({}, "True\nTrue\n"), ({"OMP_WAIT_POLICY": "active"}, "False\nFalse\n")):
-        done = subprocess.run([sys.executable, "-c", code], env=environment | given, capture_output=True, text=True)
-        assert done.stdout == expected

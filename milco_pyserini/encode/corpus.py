@@ -24,6 +24,7 @@ from milco_pyserini.encode.plan import EncodePlan, encoder_fields
 from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.io.files import visible
 from milco_pyserini.io.manifest import MANIFEST, read_checked
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
@@ -246,7 +247,7 @@ class EncodeRun:
         short = "docs" if self._unit == "documents" else self._unit
         rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
         reused = "" if old is None else f", reused {progress.reused:,} of {old.path}"
-        log(f"Encoded {counted(new, unit)} into {writer.path} in {duration(seconds)} ({rates}){reused}")
+        log(f"Encoded {counted(new, unit)} into {visible(writer.path)} in {duration(seconds)} ({rates}){reused}")
 
     def _missing_parts(self) -> Iterator[Job]:
         """Yield the records to encode of each part; a part of which all are reused is written."""

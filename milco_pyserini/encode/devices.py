@@ -2,11 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
-from milco_pyserini import threads
-from milco_pyserini.console import log
 from milco_pyserini.defaults import DTYPES
 from milco_pyserini.errors import MilcoError, unknown_name
 
@@ -53,16 +50,6 @@ def choose_device(name: "str | torch.device") -> "torch.device":
                 f"`device={name}` is not available: torch finds {available} of this type. Use `device=cpu`"
             )
     return torch.device(name)
-
-
-@cache
-def report_spinning_threads() -> None:
-    """Report, once, that torch's threads spin while they wait."""
-    if threads.may_spin():
-        log(
-            "torch's threads spin while they wait: on cores that other processes use, encoding takes several times "
-            "longer. Call milco_pyserini.threads.apply() before torch is imported, or set OMP_WAIT_POLICY=passive"
-        )
 
 
 def choose_devices(names: str) -> list[str]:

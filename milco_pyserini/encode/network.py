@@ -11,7 +11,6 @@ from torch import Tensor
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.encode.devices import report_spinning_threads
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.loading import token_limit
@@ -116,8 +115,6 @@ class Network:
     @cached_property
     def runner(self) -> BatchRunner:
         """Runs it on batches; created for the first text, so that an encoder that is only saved stays where it is."""
-        if self.device.type == "cpu":
-            report_spinning_threads()
         dropped = self.tokenizer.special_ids if self.config.source_drop_special else []
         source = self._source
         if not isinstance(source, NetworkWeights) or self.device.type != "cpu":

@@ -44,6 +44,7 @@ from milco_pyserini.io.files import (
     scratch_directory,
     size_on_disk,
     validate_output_directory,
+    visible,
 )
 from milco_pyserini.io.manifest import (
     FILES,
@@ -519,7 +520,7 @@ def build_index(
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
             pruned = documents.manifest.get("pruning") if built.empty else None
             after = f" after pruning by {pruned}" if pruned else ""
-            raise MilcoError(f"{documents.path} holds no document{without}{after}: nothing to index")
+            raise MilcoError(f"{visible(documents.path)} holds no document{without}{after}: nothing to index")
         manifest: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             **about,

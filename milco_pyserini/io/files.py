@@ -181,6 +181,12 @@ def scratch_directory(path: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
+def visible(path: Path) -> Path:
+    """Return a path for messages: in place of one in a scratch directory, the path that it is for."""
+    hidden = next((place for place in (path, *path.parents) if PARTIAL in place.name), None)
+    return path if hidden is None else hidden.with_name(hidden.name[1:].partition(PARTIAL)[0])
+
+
 @contextlib.contextmanager
 def full_disk_errors(path: Path) -> Iterator[None]:
     """Convert any error that reports a full disk, whatever its type, to an OSError with path as its filename.

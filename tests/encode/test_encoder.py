@@ -14,7 +14,7 @@ import torch
 from golden_set import GOLDEN, TEXTS, dense, encoder
 from pandas import DataFrame
 
-from milco_pyserini.encode import contract, devices
+from milco_pyserini.encode import contract
 from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, open_query_encoder
@@ -359,15 +359,6 @@ def test_a_missing_gpu_is_refused() -> None:
     """The error states how many GPUs there are, before anything is loaded."""
     with pytest.raises(MilcoError, match=r"`device=cuda:99` is not available: torch finds \d+ of this type"):
         MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
-
-
-def test_spinning_threads_are_reported_once(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a program applies no settings, or after torch was imported."""
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    devices.report_spinning_threads.cache_clear()
-    for _ in range(2):
-        variant().encode("train")
-    assert capsys.readouterr().err.count("torch's threads spin while they wait") == 1
 
 
 def test_unknown_dtypes_are_refused() -> None:

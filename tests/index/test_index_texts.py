@@ -31,6 +31,19 @@ def test_three_lines_from_texts_to_hits(tmp_path: Path) -> None:
     assert [path.name for path in index.path.parent.iterdir()] == ["two"]
 
 
+def test_messages_name_the_index_and_not_its_temporary_store(
+    encoder: MilcoEncoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a program's log nor an error shows names that the user cannot know, nor advice on torch's threads."""
+    with caplog.at_level("INFO", "milco_pyserini"):
+        Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder)
+    with pytest.raises(MilcoError, match="empty holds no document") as error:
+        Index.build(["", " "], tmp_path / "empty", "exact", encoder=encoder)
+    shown = [*caplog.messages, str(error.value)]
+    assert not [message for message in shown if ".partial-" in message or "spin" in message]
+    assert any(f"into {tmp_path / 'index'} in" in message for message in shown)
+
+
 def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_path: Path) -> None:
     """Built again it is up to date; other texts need overwrite, which is known before they are encoded."""
     plan = EncodePlan(prune=("top-k:20",))

@@ -132,13 +132,15 @@ def _evaluate(options: EvalOptions) -> None:
     spoken = [query_languages(qrels) for qrels in judgments] if options.fairness else []
     for place, (dataset, name, qrels) in enumerate(zip(datasets, options.qrels, judgments, strict=True)):
         languages: dict[str, str] = {}
+        with_peer = False
         if options.fairness:
             # Runs are read twice, and the corpora once, so that one run is in memory at a time.
             languages = document_languages((read_run(runs[place]) for runs in systems.values()), qrels, options.corpus)
-            if not compares_languages(qrels, languages):
+            with_peer = compares_languages(qrels, languages)
+            if not with_peer:
                 log(
-                    f"{PEER} cannot tell rankings of {name} apart: it compares several relevant documents of a query "
-                    "in two or more languages, and no query has these"
+                    f"{PEER} is left out, it cannot tell rankings of {name} apart: it compares several relevant "
+                    "documents of a query in two or more languages, and no query has these"
                 )
             if unknown := [query for query, grades in qrels.items() if grades and query not in spoken[place]]:
                 number = counted(len(unknown), "query", "queries") if spoken[place] else "all queries"
@@ -152,14 +154,15 @@ def _evaluate(options: EvalOptions) -> None:
                 evaluation = evaluate(run, qrels, measures)
             except MilcoError as error:
                 raise MilcoError(f"{path} against {name}: {error.message}", error.hint) from None
-            log(f"{path} against {name}: {_summary(evaluation, options.fairness)}")
+            log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
             if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
                 query = next(query for query in run if query in qrels)
                 docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
                 log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
             if options.fairness:
                 fairness = evaluate_fairness(run, qrels, languages, spoken[place])
-                evaluation = fairness.added_to(evaluation)
+                kept = {name: values for name, values in fairness.per_query.items() if with_peer or name != PEER}
+                evaluation = replace(fairness, per_query=kept).added_to(evaluation)
                 for language, counts in fairness.hits.items():
                     hits[system].setdefault(language, Counter()).update(counts)
             results[system][dataset] = evaluation
@@ -230,12 +233,12 @@ def _validate_files(options: EvalOptions) -> None:
             validate_output_file(output, options.overwrite, name)
 
 
-def _summary(evaluation: "Evaluation", fairness: bool) -> str:
+def _summary(evaluation: "Evaluation", with_peer: bool) -> str:
     """Return which queries were evaluated, in one line."""
     parts = [counted(len(evaluation.queries), "judged query", "judged queries")]
     if evaluation.unanswered:
         parts.append(
-            f"{len(evaluation.unanswered):,} without results (counted as 0{', by PEER as 1' if fairness else ''})"
+            f"{len(evaluation.unanswered):,} without results (counted as 0{', by PEER as 1' if with_peer else ''})"
         )
     if evaluation.unjudged:
         parts.append(f"{evaluation.unjudged:,} more without qrels (ignored)")

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -130,7 +131,7 @@ class Progress:
         stream = sys.stdout if is_notebook else sys.stderr
         self._write: Callable[[str], None] = partial(write, stream=stream) if show else log
         self._bar: Any = None
-        if (show or shows_messages()) and (is_notebook or stream.isatty()):
+        if (show or shows_messages()) and (is_notebook or _has_columns(stream)):
             form = "{bar:1}{desc}" if total is None else "{percentage:3.0f}%|{bar:10}| {desc}"
             how = {"total": total, "initial": done, "desc": self.line(), "bar_format": form}
             self._bar = _bar_class()(**how, file=stream, dynamic_ncols=True, leave=False)
@@ -180,6 +181,15 @@ class Progress:
         if outcome is None:
             return
         self._write(f"{outcome}: {self.line()}, {duration(time.monotonic() - self._started)} in all")
+
+
+def _has_columns(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that can show a bar: some of containers have 0 columns."""
+    try:
+        return stream.isatty() and os.get_terminal_size(stream.fileno()).columns > 0
+    except (OSError, ValueError):
+        # It has no descriptor, and states its size to tqdm.
+        return True
 
 
 @cache

@@ -143,7 +143,8 @@ class Balance:
             field, strength = "", 1.0
         if not field:
             raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
-        validate_number("strength of balance", strength, 0, 1000)
+        # Far beyond any use, and far below what overflows the float32 of scores.
+        validate_number("strength of balance", strength, minimum=0, maximum=1000)
         return cls(field, strength)
 
 

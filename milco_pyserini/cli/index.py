@@ -157,7 +157,8 @@ def command(options: IndexOptions) -> None:
         raise missing_vectors()
     if source is None:
         needed, given = ("--corpus", "--vectors") if engine.indexes_texts else ("--vectors", "--corpus")
-        raise MilcoError(f"--engine {engine.name} needs {needed}{'' if other is None else f', not {given}'}")
+        fix = "" if engine.indexes_texts else f"Make it with milco encode --corpus {other}."
+        raise MilcoError(f"--engine {engine.name} needs {needed}{'' if other is None else f', not {given}'}", fix)
     name = directory_name(str(source) if engine.indexes_texts else Path(source).name)
     index = Index.build(
         source,

@@ -54,7 +54,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(_page())
         return 0
-    if arguments[0] in ("-V", "--version", "version"):
+    if arguments[0] in ("-v", "-V", "--version", "version"):
         sys.stdout.write(f"milco_pyserini {__version__}\n")
         return 0
     command, rest = arguments[0], arguments[1:]

@@ -27,6 +27,7 @@ OptionsT = TypeVar("OptionsT")
 
 _METAVARS: dict[type, str] = {int: "N", float: "X", Path: "PATH", str: "NAME"}
 _WIDEST = 100
+_BOOLEANS = ("0", "1", "yes", "no", "true", "false", "on", "off")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,7 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
     except MilcoError as error:
         raise InvalidOptions.of(errors or [error]) from None
     if unexpected and not errors:
-        errors.append(_unexpected(options_class, namespace, unexpected, prog))
+        errors.append(_unexpected(options_class, namespace, unexpected, prog, argv))
         misspelled = True
     values: dict[str, Any] = {}
     for name, field in fields.items():
@@ -156,10 +157,15 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
     return options
 
 
-def _unexpected(options_class: type, namespace: argparse.Namespace, unexpected: Sequence[str], prog: str) -> MilcoError:
+def _unexpected(
+    options_class: type, namespace: argparse.Namespace, unexpected: Sequence[str], prog: str, argv: Sequence[str]
+) -> MilcoError:
     """Return an error for values without an option: those that are required have them, or the first of the command."""
     fields = [field for field in dataclasses.fields(options_class) if getattr(namespace, field.name) in (None, [])]
     own = next(iter(options_class.__annotations__))
+    before = argv[argv.index(unexpected[0]) - 1]
+    if before.startswith("--") and unexpected[0].lower() in _BOOLEANS:
+        return MilcoError(f"{before} {unexpected[0]}: {before} takes no value. Give it alone, or omit it")
     names = [field for field in fields if field.default is dataclasses.MISSING] or [
         field for field in fields if field.name == own
     ]

@@ -70,7 +70,7 @@ def _validate_kind(path: Path) -> None:
         raise MilcoError(f"{path} is not complete: rerun its milco encode command to resume")
     try:
         is_owned = not {"engine", "parts", "files"}.isdisjoint(read_json(path / MANIFEST))
-    except MilcoError:
+    except (MilcoError, NotADirectoryError):
         # A manifest that is not JSON is damaged, and reported as such.
         is_owned = (path / MANIFEST).is_file()
     if not is_owned:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from milco_pyserini.console import Progress
+from milco_pyserini.console import Progress, warn
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, with_revision
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.network import BATCH_SIZE, Network
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
 # 1,000.
 _PADDING_ROWS = 128
+# A narrower network is not faster in 8 bits, and less exact.
+_INT8_WIDTH = 768
 
 
 class MilcoEncoder:
@@ -142,6 +144,8 @@ class MilcoEncoder:
     def _choose(self, device: str | torch.device, config: Any) -> tuple[torch.device, torch.dtype]:
         chosen = device if isinstance(device, torch.device) else choose_device(device)
         cpu_dtype = getattr(config, "cpu_dtype", None)
+        if self._requested_dtype == "int8" and config.encoder.hidden_size < _INT8_WIDTH:
+            warn(f"dtype int8 gains nothing for {self.name}: it is for networks of a width of {_INT8_WIDTH} or more")
         return chosen, choose_dtype(self._requested_dtype, chosen, ENCODER_DTYPES, cpu_dtype)
 
     @property

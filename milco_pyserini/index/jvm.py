@@ -146,10 +146,9 @@ def _release(home: Path) -> str:
 
 
 def _options(home: Path) -> list[str]:
-    # -Xrs leaves Ctrl-C to Python, so that an interrupted command can clean up. The report of a crash of Java does not
-    # belong in the working directory.
-    report = f"-XX:ErrorFile={tempfile.gettempdir()}/hs_err_pid%p.log"
-    options = ["-Xrs", "--enable-native-access=ALL-UNNAMED", report]
+    # -Xrs leaves Ctrl-C to Python, so that an interrupted command can clean up. A file with the report of a crash would
+    # be in the working directory, or in /tmp under a name that others can know before.
+    options = ["-Xrs", "--enable-native-access=ALL-UNNAMED", "-XX:+ErrorFileToStderr"]
     if java_version(home) >= 24:
         # Lucene 9 unmaps its files by a method that Java warns of since this version.
         options.append("--sun-misc-unsafe-memory-access=allow")
@@ -177,7 +176,8 @@ def _validate_options(home: Path, options: list[str]) -> None:
     # In this process, Java gets what the process itself does not use.
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if limited else 0
     ulimit = ["/bin/sh", "-c", f'ulimit -v {(limit - used) // 1024} && exec "$@"', "sh"] if limited else []
-    command = [*ulimit, str(home / "bin" / "java"), *options, "-XX:ErrorFile=/dev/null", "-version"]
+    report = ("-XX:-ErrorFileToStderr", "-XX:ErrorFile=/dev/null")
+    command = [*ulimit, str(home / "bin" / "java"), *options, *report, "-version"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         fix = f". The limit of address space is {limit // 1024:,} kB: raise it (ulimit -v)" if limited else ""

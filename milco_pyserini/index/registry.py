@@ -18,5 +18,6 @@ ENGINES: dict[str, Engine] = {
 def find_engine(name: str) -> Engine:
     """Return the engine with this name. Raises MilcoError, with the valid names, if there is none."""
     if name not in ENGINES:
-        raise unknown_name("engine", name, ENGINES)
+        names = [engine.name for engine in ENGINES.values() if not engine.written_by]
+        raise unknown_name("engine", name, names, "milco export --url fills the server of another search engine.")
     return ENGINES[name]

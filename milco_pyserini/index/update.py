@@ -195,7 +195,7 @@ def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> Non
     asked = counted(len(changes.deleted), "docid")
     if changes.adds and changes.since is None:
         # How many documents are new is not known.
-        log(f"Deleted up to {asked}: those that the index had")
+        log(f"Deleted {asked}, as far as the index had them")
     elif changes.adds or fewer == len(changes.deleted):
         log(f"Deleted {asked}")
     else:
@@ -238,6 +238,8 @@ def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> No
 
 def read_docids(path: Path) -> list[str]:
     """Return the docids in a file, one per line."""
+    if not path.is_file():
+        raise MilcoError(f"`delete={path}` is not a file: expected a file of docids, one per line")
     docids = []
     for number, line in numbered_lines(path):
         try:

@@ -57,5 +57,5 @@ def qrels_of_lines(lines: Iterable[tuple[int, bytes]], where: str) -> Qrels:
         if before != int(grade):
             raise MilcoError(f"{place}: {query} {document} has the grade {grade}, and {before} in an earlier line")
     if not qrels:
-        raise MilcoError(f"{where} holds no judgments")
+        raise MilcoError(f"{where} holds no judgments: expected query, 0, docid, grade (TREC) or query, docid, grade")
     return qrels

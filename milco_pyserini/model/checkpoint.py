@@ -336,5 +336,6 @@ encoder = MilcoEncoder.from_pretrained("PATH")
 encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
 ```
 
-With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`.
+With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`, which runs the Python file in this
+directory. It only imports milco_pyserini; read it first, as that of any checkpoint.
 """

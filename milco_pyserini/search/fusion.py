@@ -10,6 +10,7 @@ from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.options import validate_number
 
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 # The first two fuse engines whose scores have nothing in common.
 METHODS = ("rrf", "rsf", "interpolation", "average")
 
@@ -41,11 +42,17 @@ def fuse(
         k: number of documents per topic in the result.
 
     Raises:
-        MilcoError: the method is unknown, or takes another number of runs; a number is out of range.
+        MilcoError: the method is unknown, or takes another number of runs; a number is out of range; a score is not a
+            finite float32.
     """
     count = len(runs)
     if count < 2:
         raise MilcoError(f"fusion takes two runs or more, got {count}")
+    for topic, scores in (item for run in runs for item in run.items()):
+        for docid, score in scores.items():
+            # False for NaN.
+            if not abs(score) <= _FLOAT32_MAX:
+                raise MilcoError(f"topic {topic!r}, document {docid!r}: the score {score} is not a finite float32")
     validate_name("fusion method", method, METHODS)
     if method == "interpolation" and count != 2:
         raise MilcoError(f"interpolation takes two runs, got {count}: use rrf or average")

@@ -124,7 +124,7 @@ def test_help_accepts_a_command(capsys: pytest.CaptureFixture) -> None:
     assert "--max-passage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+@pytest.mark.parametrize("word", ["--version", "-V", "-v", "version"])
 def test_prints_the_version(word: str, capsys: pytest.CaptureFixture) -> None:
     """--version prints the name and version of the package."""
     assert main([word]) == 0

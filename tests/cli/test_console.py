@@ -1,6 +1,7 @@
 """Progress on stderr: one line per minute in a log, a bar on a terminal, and a summary line."""
 
 import io
+import os
 
 import pytest
 
@@ -153,3 +154,17 @@ def test_resumed_work_does_not_count_for_the_rate(clock: Clock, capsys: pytest.C
     clock.now += 10
     progress.add(50)
     assert progress.line() == "150/200 documents, 5 documents/s, 10 s left"
+
+
+def test_a_terminal_without_columns_gets_the_lines_of_a_log(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some terminals of containers and of CI have the size 0 x 0, on which no bar can be seen."""
+    reader, writer = os.openpty()
+    with os.fdopen(writer, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        progress = Progress("documents", total=4)
+        clock.now += 61
+        progress.add(2)
+        assert os.read(reader, 1000).decode().startswith("2/4 documents")
+        progress.close("store")
+        assert os.read(reader, 1000).decode().startswith("store: 2/4 documents")
+    os.close(reader)

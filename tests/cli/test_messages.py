@@ -65,7 +65,7 @@ MESSAGES = {
     ),
     "index --vectors vectors/a --engine lucine": (
         "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are bm25, exact, flat, hnsw, "
-        "lucene, qdrant, remote, seismic."
+        "lucene, qdrant, seismic. milco export --url fills the server of another search engine."
     ),
     "index --vectors vectors/a --engine remote": (
         "milco index: error: --engine remote: its indexes are written by milco export --url"
@@ -159,6 +159,18 @@ MESSAGES = {
 }
 
 
+# A command, and a part of its line.
+PARTS = {
+    "encode --corpus docs.tsv --split-passages 0": "--split-passages takes no value",
+    "index --corpus docs.tsv --engine lucene": "milco encode --corpus docs.tsv",
+    "index --vectors vectors/a --engine elastic": "milco export",
+    "index --vectors vectors/a --store yes": "--store takes no value",
+    "index update --index indexes/a.exact --delete zzz": "--delete zzz is not a file",
+    "eval --run run.txt --qrels header.txt": "(TREC)",
+    "verify docs.tsv": "neither a vector store nor an index",
+}
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The working directory: a vector store, its index, a run, and files of the wrong kind."""
@@ -176,6 +188,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "topics.tsv": "q\twords\n",
         "run.txt": "q Q0 d1 1 2.0 tag\n",
         "qrels.txt": "q 0 d1 1\n",
+        "header.txt": "q1 0 b\n",
         "pairs.jsonl": '{"query": "q", "positives": ["p"], "negatives": ["n"]}\n',
         "page.html": "mine",
         "notes/mine.txt": "mine",
@@ -195,3 +208,12 @@ def test_a_mistake_is_one_line_with_the_fix(command: str, directory: Path, capsy
     assert main(shlex.split(command)) == 2
     assert capsys.readouterr() == ("", f"{MESSAGES[command]}\n")
     assert sorted(directory.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", PARTS)
+def test_a_mistake_names_what_helps(command: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, exit code 2."""
+    capsys.readouterr()
+    assert main(shlex.split(command)) == 2
+    line = capsys.readouterr().err
+    assert PARTS[command] in line and line.count("\n") == 1

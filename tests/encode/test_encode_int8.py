@@ -19,13 +19,14 @@ needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="needs exact int8 pr
 
 
 @needs_int8
-def test_a_store_in_int8_records_it(tmp_path: Path) -> None:
-    """By the dtype in its manifest; it is encoded whether or not the small network gains time."""
+def test_a_store_in_int8_records_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the dtype in its manifest; a small network gains nothing, which a warning states."""
     (tmp_path / "texts.tsv").write_text("d\tThe old harbour town.\n", encoding="utf-8")
     output = tmp_path / "vectors"
     options = ["--encoder", str(CHECKPOINT), "--device", "cpu", "--dtype", "int8", "--output", str(output)]
     assert main(["--corpus", str(tmp_path / "texts.tsv"), *options]) == 0
     assert open_store(output).manifest["dtype"] == "int8"
+    assert "warning: dtype int8 gains nothing" in capsys.readouterr().err
 
 
 @needs_int8

@@ -186,3 +186,14 @@ def test_relative_paths_follow_the_working_directory(tmp_path: Path, monkeypatch
     vectors = write_plain(Path("vectors.jsonl"), {"d1": {"old": 3}, "d2": {"harbour": 2}})
     index = build_index(open_store(vectors, plain=True), find_engine("lucene"), Path("index"))
     assert index.searcher().search([{"harbour": 1.0}], 5)[0].docids == ["d2"]
+
+
+@pytest.mark.integration
+def test_a_crash_of_java_leaves_no_file_that_others_can_foresee(tmp_path: Path) -> None:
+    """Neither in the directory of temporary files nor in the working directory: the report is on stderr."""
+    code = (
+        "from milco_pyserini.integrations.pyserini import start_java; start_java(); import os; os.kill(os.getpid(), 11)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "SIGSEGV" in done.stderr and not [*tmp_path.rglob("hs_err*")]

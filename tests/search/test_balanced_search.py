@@ -12,6 +12,7 @@ from milco_pyserini.cli.search import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explanation import compare, report_page
 from milco_pyserini.io.runs import read_run
+from milco_pyserini.options import Balance
 
 QUERY = "the river Nile"
 OPTIONS = ("--device", "cpu", "--dtype", "float32")
@@ -113,3 +114,9 @@ def test_a_searcher_reports_an_unknown_field_before_it_encodes(tmp_path: Path) -
             opened.explain(QUERY, "ar", balance="lng")
         with pytest.raises(MilcoError, match="`k=0`"):
             opened.search(QUERY, 0)
+
+
+def test_a_strength_that_overflows_scores_is_refused() -> None:
+    """The message is about the strength, and not about weights."""
+    with pytest.raises(MilcoError, match=r"strength of balance 1e\+308: must be from 0 to 1,000"):
+        Balance.parse("lang=1e308")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from milco_pyserini.cli.search import main
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.search.fusion import fuse
 
 pytest.importorskip("pyserini", reason="Pyserini is not installed")
@@ -194,3 +195,10 @@ def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Ca
         line = refused(capsys, *arguments, "--output", output)
         assert message in line, line
     assert not output.parent.exists()
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e308])
+def test_scores_that_are_not_finite_are_refused(score: float) -> None:
+    """With topic and document, before anything is fused; a command refuses them when it reads a run."""
+    with pytest.raises(MilcoError, match="topic 'q', document 'd2': the score"):
+        fuse([{"q": {"d1": 1e30}}, {"q": {"d1": 1.0, "d2": score}}], "rsf")

@@ -60,6 +60,14 @@ def test_remove_query_drops_the_document_with_the_topics_id(index: Path, topics:
     assert ranking(without) == [(best[1], docid, rank) for rank, docid in enumerate([best[0], *best[2:6]], 1)]
 
 
+def test_topics_that_are_documents_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most find the document with their own id first."""
+    path = write_plain(tmp_path / "docs.jsonl", {"a": {"x": 9}, "b": {"y": 9}, "c": {"z": 9}})
+    index = build_index(open_store(path, plain=True), find_engine("exact"), tmp_path / "index").path
+    assert main(["--index", str(index), "--topics", str(path), "--output", str(tmp_path / "run.txt")]) == 0
+    assert "warning: 3 of 3 topics found the document with their own id first" in capsys.readouterr().err
+
+
 def test_a_run_contains_the_hits_of_the_searcher(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,9 +78,9 @@ def machine() -> Iterator[CheckResult]:
     if not torch.cuda.is_available():
         build = "" if torch.version.cuda else " (torch was built without CUDA)"
         yield CheckResult("GPU", NOTE, f"none{build}: encoding uses the processor")
-    here = Path.cwd()
-    writable = "" if os.access(here, os.W_OK) else "not writable: work in another directory, or pass --output"
-    yield CheckResult("disk", NOTE if writable else GOOD, f"{_free(here)} in {here}", writable)
+    free, here = shutil.disk_usage(".").free / _GIB, Path.cwd()
+    fix = "" if os.access(here, os.W_OK) else "not writable: work in another directory, or pass --output"
+    yield CheckResult("disk", NOTE if fix else GOOD, f"{free:,.0f} GiB free in {here}", fix)
 
 
 def packages() -> Iterator[CheckResult]:
@@ -150,15 +150,6 @@ def encoders() -> Iterator[CheckResult]:
     yield CheckResult(DEFAULT_ENCODER, NOTE if fix else GOOD, what, fix)
 
 
-def collections() -> Iterator[CheckResult]:
-    from ir_datasets.util import home_path
-
-    home = Path(home_path())
-    existing = next(path for path in (home, *home.parents) if path.exists())
-    fix = "" if os.access(existing, os.W_OK) else "not writable: export IR_DATASETS_HOME=DIRECTORY"
-    yield CheckResult("ir_datasets", NOTE if fix else GOOD, f"collections are stored in {home}, {_free(existing)}", fix)
-
-
 def published_weights(name: str) -> Iterator[CheckResult]:
     """Load an encoder, and compare its weights with those that its authors publish, text by text."""
     from milco_pyserini.encode.opening import load_encoder
@@ -192,7 +183,7 @@ CHECKS: dict[str, tuple[Callable[[], Iterable[CheckResult]], ...]] = {
     "Machine": (machine,),
     "Packages": (packages,),
     "Java": (java,),
-    "Encoders and collections": (encoders, collections),
+    "Encoders": (encoders,),
 }
 
 
@@ -234,10 +225,6 @@ def _report(options: DoctorOptions) -> int:
 def _write(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-def _free(directory: Path) -> str:
-    return f"{shutil.disk_usage(directory).free / _GIB:,.0f} GiB free"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

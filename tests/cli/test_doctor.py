@@ -19,13 +19,11 @@ def only(*checks: str) -> dict:
     return {"Some": tuple(getattr(doctor, name) for name in checks)}
 
 
-def test_an_installation_that_works_misses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Checks that need neither Java nor an encoder; IR_DATASETS_HOME is reported before it exists."""
-    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "not" / "yet"))
-    checks = (doctor.machine, doctor.collections)
-    found = [finding for check in checks for finding in examine(check)]
+def test_an_installation_that_works_misses_nothing() -> None:
+    """Python, processor and disk are reported, without Java, an encoder or a network."""
+    found = list(examine(doctor.machine))
     assert {finding.state for finding in found} <= {GOOD, NOTE}
-    assert any("threads" in finding.what for finding in found) and str(tmp_path) in found[-1].what
+    assert any("threads" in finding.what for finding in found) and str(Path.cwd()) in found[-1].what
 
 
 def test_every_installed_requirement_has_an_allowed_version() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option
-from milco_pyserini.console import Progress, counted, duration, log, warn
+from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import DTYPES, RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
@@ -347,24 +347,18 @@ def write_run(
     )
     progress = Progress("queries", len(topics.ids))
     tag = options.tag or f"milco-{options.fusion or engine.name}"
-    empty = without_hits = own = 0
+    empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in results:
             write_hits(run, topic, best, options.format, tag)
             empty += not len(query)
             without_hits += not len(best)
-            own += best.docids[:1] == [topic]
             progress.add(1, hits=len(best))
     how = options.fusion or engine.exactness
     progress.close(f"Searched {searcher.name} ({how}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
-    if own > len(topics.ids) / 2:
-        warn(
-            f"{own:,} of {counted(len(topics.ids), 'topic')} found the document with their own id first: --topics "
-            f"{options.topics} may hold documents; --remove-query leaves such hits out"
-        )
 
 
 def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> None:

@@ -121,8 +121,9 @@ class EncodePlan:
             return
         path = directory / "config.json"
         config = read_json(path) if path.is_file() else {}
-        limit = config.get("encoder", config).get("max_position_embeddings", self.max_length)
-        if self.max_length > limit:
+        sizes = config["encoder"] if isinstance(config.get("encoder"), dict) else config
+        limit = sizes.get("max_position_embeddings")
+        if isinstance(limit, int) and self.max_length > limit:
             raise MilcoError(f"`max_length={self.max_length}`: encoder {self.encoder} has positions for {limit} tokens")
 
     def load_encoder(self, device: str) -> "MilcoEncoder | DenseEncoder":

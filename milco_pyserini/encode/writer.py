@@ -87,7 +87,7 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
     """
     recorded = _recorded_plan(path)
     if recorded is None:
-        validate_writable(path)
+        validate_writable(path, inside=True)
     if recorded is None or (overwrite and not recorded):
         return
     if not recorded:

@@ -221,9 +221,10 @@ def validate_output_file(path: Path, overwrite: bool, parameter: str = "output")
     validate_writable(path, parameter)
 
 
-def validate_writable(path: Path, parameter: str = "output") -> None:
-    """Raise MilcoError if no new file or directory can be made at path."""
-    above = next(parent for parent in path.absolute().parents if parent.exists())
+def validate_writable(path: Path, parameter: str = "output", inside: bool = False) -> None:
+    """Raise MilcoError if no new file or directory can be made at path, or inside of it if it exists."""
+    place = path.resolve()
+    above = next(parent for parent in (place / "*" if inside else place).parents if parent.exists())
     if not above.is_dir():
         raise MilcoError(f"`{parameter}={path}`: {above} is a file, nothing can be written below it")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from milco_pyserini.console import warn
 from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, shown
@@ -53,6 +54,8 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
         from milco_pyserini.corpora import open_topics
 
         records = list(open_topics(name))
+        if path.is_file() and str(path.resolve()) in index.manifest.get("corpus_paths", []):
+            warn(f"{name} is the corpus of {index.path}: its documents are searched for as queries")
         topics = SearchTopics([record.id for record in records], texts=[record.text for record in records])
     if not topics.ids:
         raise MilcoError(f"{name} holds no topics")

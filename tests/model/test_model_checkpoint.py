@@ -473,3 +473,11 @@ def test_the_commit_of_a_checkpoint_is_recorded(hub_cache: Path, tmp_path: Path)
     manifest = encode_corpus(tmp_path / "texts.jsonl", tmp_path / "store", plan, device="cpu")
     assert manifest["encoder"] == "someone/small-milco@main"
     assert manifest["versions"]["checkpoint"] == "a" * 40
+
+
+def test_a_saved_card_explains_what_trust_remote_code_runs(tmp_path: Path) -> None:
+    """sentence-transformers needs the option; a reader learns that it runs the checkpoint's Python file."""
+    encoder("distillation").save_pretrained(tmp_path)
+    card = " ".join((tmp_path / "README.md").read_text(encoding="utf-8").split())
+    assert '`SparseEncoder("PATH", trust_remote_code=True)`, which runs the Python file in this directory' in card
+    assert [file.name for file in tmp_path.glob("*.py")] == ["milco_sentence_transformers.py"]

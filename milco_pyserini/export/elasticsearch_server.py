@@ -210,16 +210,21 @@ class ElasticsearchServer(Server):
 
     @cached_property
     def _max_clauses(self) -> int:
+        path = f"_cluster/settings?include_defaults=true&filter_path=*.{_MOST_CLAUSES}"
         try:
-            path = "_cluster/settings?include_defaults=true&flat_settings=true&filter_path=*.indices.query.*"
-            found = self._request("GET", path, dict[str, dict[str, Any]])
+            found = self._request("GET", path, dict[str, Any])
         except ServerError as error:
+            # The user may not read the settings of the cluster.
             if error.status not in (BAD_REQUEST, FORBIDDEN, NOT_FOUND):
                 raise
             found = {}
-        set_for = [found.get(level, {}).get(_MOST_CLAUSES) for level in ("transient", "persistent", "defaults")]
-        limit = next(filter(None, set_for), _LEAST_CLAUSES)
-        return int(limit) if str(limit).isdecimal() else _LEAST_CLAUSES
+        for level in ("transient", "persistent", "defaults"):
+            value: Any = found.get(level)
+            for name in _MOST_CLAUSES.split("."):
+                value = value.get(name) if isinstance(value, dict) else None
+            if str(value).isdecimal():
+                return int(value)
+        return _LEAST_CLAUSES
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""

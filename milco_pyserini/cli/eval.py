@@ -61,9 +61,8 @@ class EvalOptions:
     fairness: bool = option(
         False,
         group=_FAIRNESS,
-        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not), OwnLanguage@10 (share of the "
-        "ten best hits in the language of the query) and, if relevant documents or queries are translations, LPR, "
-        "Lang-nDCG@10 and MRC@100",
+        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not) and OwnLanguage@10 (share of the "
+        "ten best hits in the language of the query)",
     )
     corpus: tuple[str, ...] = option(
         (),

@@ -4,21 +4,14 @@ PEER (Yang, Jänich, Mayfield, Lawrie: Language Fairness in Multilingual Informa
 p-value of a Kruskal-Wallis test that relevant documents of all languages are ranked alike: 1 is fair, 0 is not. The
 share of hits in each language shows which ones a ranking prefers.
 
-In a parallel pool, where every language has a relevant document, LPR and Lang-nDCG tell whether a ranking finds the one
-that the user can read (MLAIRE: Jang, Hong, Moon, Lim, 2026, arXiv:2605.07249), and MRC whether queries that are
-translations of each other get the same ranking (arXiv:2509.06195).
-
 PEER's test here is the standard one, of the relevant documents' ranks among themselves. The authors' package
 peer_measure takes their ranks in the complete ranking, places those that were not retrieved by the number of relevant
 documents, and takes a weight for each grade: its values differ where other documents are between the relevant ones.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids, open_corpus
 from milco_pyserini.errors import MilcoError, shown
@@ -29,10 +22,7 @@ DEPTH = 100
 HITS = 10
 PEER = f"PEER@{DEPTH}"
 OWN_LANGUAGE = f"OwnLanguage@{HITS}"
-LPR = "LPR"
-LANG_NDCG = f"Lang-nDCG@{HITS}"
-MRC = f"MRC@{DEPTH}"
-FAIRNESS_MEASURES = (PEER, OWN_LANGUAGE, LPR, LANG_NDCG, MRC)
+FAIRNESS_MEASURES = (PEER, OWN_LANGUAGE)
 
 
 def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[str, str], depth: int = DEPTH) -> float:
@@ -68,50 +58,13 @@ def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[st
     return sum(p_values) / len(p_values) if p_values else 1.0
 
 
-def language_ndcg(docids: Sequence[str], grades: Mapping[str, int], own: Iterable[str], depth: int = HITS) -> float:
-    """Return nDCG with no gain for documents that are not in the query's language. own: docids, at least one relevant.
-
-    >>> round(language_ndcg(["de1", "sw1"], {"de1": 1, "sw1": 1}, ["sw1"]), 4)
-    0.6309
-    """
-    gains = {docid: grades[docid] for docid in own}
-
-    def dcg(values: Iterable[int]) -> float:
-        return sum(gain / math.log2(rank + 2) for rank, gain in zip(range(depth), values, strict=False))
-
-    return dcg(gains.get(docid, 0) for docid in docids) / dcg(sorted(gains.values(), reverse=True))
-
-
-def rank_correlations(rankings: Sequence[Sequence[str]], depth: int = DEPTH) -> list[float]:
-    """Return for each ranking the mean of Spearman's correlations with the others, from -1 to 1.
-
-    Documents that any of them has above the depth are compared; a ranking that lacks one has it in the last place.
-
-    >>> rank_correlations([["a", "b", "c"], ["a", "b", "c"], ["c", "b", "a"]])
-    [0.0, 0.0, -1.0]
-    """
-    from scipy.stats import rankdata
-
-    documents = list(dict.fromkeys(docid for docids in rankings for docid in docids[:depth]))
-    places = [{docid: rank for rank, docid in enumerate(docids[:depth])} for docids in rankings]
-    ranks = rankdata([[place.get(docid, depth) for docid in documents] for place in places], axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # A ranking without documents is correlated with none.
-        correlations = np.nan_to_num(np.corrcoef(ranks)) if len(documents) > 1 else np.zeros((len(places),) * 2)
-    np.fill_diagonal(correlations, 0)
-    return (correlations.sum(axis=1) / (len(rankings) - 1)).round(12).tolist()
-
-
 @dataclass(frozen=True)
 class LanguageFairness:
     """Language fairness of a run.
 
     Args:
-        per_query: measure -> query id -> value, for the judged queries that a measure is for: PEER@100, all;
-            OwnLanguage@10, the share of the ten best hits in the language of the query, those whose language is known;
-            LPR (1 if the first relevant document is in the language of the query) and Lang-nDCG@10, those with relevant
-            documents in their language and in others; MRC@100, those that have translations: queries whose ids differ
-            in the language only.
+        per_query: measure -> query id -> value: PEER@100 of all judged queries, and OwnLanguage@10, the share of the
+            ten best hits in the language of the query, of those whose language is known.
         hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
     """
 
@@ -127,7 +80,7 @@ class LanguageFairness:
 def evaluate_fairness(
     run: Run, qrels: QrelsMapping, languages: Mapping[str, str], spoken: Mapping[str, str] | None = None
 ) -> LanguageFairness:
-    """Measure the language fairness of a run for all judged queries; measures that are for none of them are absent.
+    """Measure the language fairness of a run for all judged queries; a measure without any query is absent.
 
     Args:
         run: query id -> docid -> score.
@@ -140,28 +93,16 @@ def evaluate_fairness(
         spoken = query_languages(qrels)
     measures: dict[str, dict[str, float]] = {measure: {} for measure in FAIRNESS_MEASURES}
     hits: dict[str, Counter[str]] = {}
-    translations: dict[str, list[str]] = {}
-    rankings = {query: ranking(run.get(query, {})) for query in sorted(qrels) if qrels[query]}
-    for query, docids in rankings.items():
-        language, grades = spoken.get(query, ""), qrels[query]
+    for query, grades in sorted(qrels.items()):
+        if not grades:
+            continue
+        language, docids = spoken.get(query, ""), ranking(run.get(query, {}))
         measures[PEER][query] = peer(docids, grades, languages)
         counts = Counter(languages[docid] for docid in docids[:HITS])
         if counts:
             hits.setdefault(language, Counter()).update(counts)
-        if not language:
-            continue
-        measures[OWN_LANGUAGE][query] = counts[language] / max(counts.total(), 1)
-        relevant = [docid for docid, grade in grades.items() if grade > 0]
-        own = [docid for docid in relevant if languages[docid] == language]
-        if 0 < len(own) < len(relevant):
-            first = next((docid for docid in docids if grades.get(docid, 0) > 0), None)
-            measures[LPR][query] = float(first in own)
-            measures[LANG_NDCG][query] = language_ndcg(docids, grades, own)
-        translations.setdefault(query.removeprefix(language), []).append(query)
-    for queries in translations.values():
-        if len(queries) > 1:
-            values = rank_correlations([rankings[query] for query in queries])
-            measures[MRC].update(zip(queries, values, strict=True))
+        if language:
+            measures[OWN_LANGUAGE][query] = counts[language] / max(counts.total(), 1)
     return LanguageFairness({measure: values for measure, values in measures.items() if values}, hits)
 
 

@@ -5,18 +5,13 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.cli.eval import main
-from milco_pyserini.corpora import open_qrels
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.fairness import (
-    LANG_NDCG,
-    LPR,
-    MRC,
     OWN_LANGUAGE,
     PEER,
     document_languages,
     evaluate_fairness,
     peer,
-    rank_correlations,
 )
 
 LANGUAGES = {f"{language}-{number}": language for language in ("de", "sw") for number in range(1, 4)}
@@ -56,39 +51,6 @@ def test_hits_in_the_language_of_the_query_are_counted() -> None:
     assert fairness.hits == {"sw": {"de": 3, "sw": 1}, "de": {"de": 1}}
     named = evaluate_fairness({"1": run["sw-q"]}, {"1": RELEVANT}, LANGUAGES)
     assert (list(named.per_query), named.hits) == ([PEER], {"": {"de": 3, "sw": 1}})
-
-
-def test_a_parallel_pool_shows_whether_the_readers_language_comes_first() -> None:
-    """On the sample, whose 13 passages of a topic are all relevant: LPR and Lang-nDCG by hand, MRC of translations."""
-    qrels = open_qrels("sample")
-    languages = document_languages([], qrels, [])
-
-    def measure(first: str) -> dict[str, float]:
-        run = {}
-        for query, grades in qrels.items():
-            wanted = [languages[query] if query in languages else query[:2], "en"][first == "english"]
-            run[query] = {
-                docid: 2.0 if languages[docid] == wanted else 1.0 / (place + 1)
-                for place, docid in enumerate(sorted(grades))
-            }
-        fairness = evaluate_fairness(run, qrels, languages)
-        return {name: sum(values.values()) / len(values) for name, values in fairness.per_query.items()}
-
-    own, english = measure("own"), measure("english")
-    assert own[LPR] == own[LANG_NDCG] == 1
-    assert english[LPR] == pytest.approx(1 / 13)
-    # The other translations follow in the order of their languages, the last three below the tenth place.
-    assert 1 / 13 < english[LANG_NDCG] < 0.5
-    assert english[MRC] == pytest.approx(1)
-    assert own[MRC] < 1
-
-
-def test_rankings_of_translations_are_correlated_by_spearman() -> None:
-    """Of two reversed rankings it is -1; documents that one lacks share its last place; an empty one has none."""
-    assert rank_correlations([["a", "b", "c"], ["c", "b", "a"]]) == [-1, -1]
-    # Ranks 1 2 3 and 1 2.5 2.5: covariance 1.5 by the square root of 2 x 1.5.
-    assert rank_correlations([["a", "b", "c"], ["a"]]) == pytest.approx([0.8660254] * 2)
-    assert rank_correlations([["a", "b"], []]) == [0, 0]
 
 
 def test_runs_have_the_same_measures_whatever_they_answer(
@@ -173,8 +135,8 @@ def test_the_command_adds_measures_and_draws(
     given = ["--run", "run.txt", "--qrels", "qrels.txt", "-m", "R@100"]
     assert main([*given, "--fairness", "--picture", "languages.png"]) == 0
     heads, values = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["run", "R@100", "PEER@100", "OwnLanguage@10", "LPR", "Lang-nDCG@10"]
-    assert values.split() == ["run", "1.0000", "0.0495", "0.5000", "0.0000", "0.5508"]
+    assert heads.split() == ["run", "R@100", "PEER@100", "OwnLanguage@10"]
+    assert values.split() == ["run", "1.0000", "0.0495", "0.5000"]
     assert Path("languages.png").read_bytes().startswith(b"\x89PNG")
     assert main([*given, "--picture", "other.png"]) == 2
     assert "--picture is for --fairness" in capsys.readouterr().err

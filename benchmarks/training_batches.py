@@ -1,14 +1,16 @@
-"""Measure what SAP's batches contain: repeated English passages, and the share of each source.
+"""Measure what SAP's batches contain: repeated English passages, neighbors in a file, and the share of each source.
 
 python benchmarks/training_batches.py --batches 64 512 8192
 
 The paper's data is simulated, with the classes that training reads it with: MS MARCO's 8.84 million passages in several
 languages, whose lines have the same English side, next to other sources with 240 million sentences. A passage has about
 300 characters and in each language its own number of bytes, a sentence 40. For each size of a batch the table has the
-share of passages whose English side is in the batch again, how often the most frequent one is, and the lowest and
-highest share of passages in a batch. Below it: how far the share of any source is from its probability, over all that
-was read; the memory that reading takes; and the time to the first batch of a run that continues
-after 500 million pairs. With a full shuffle, .0003 of the passages of a batch of 8,192 would be in it again.
+share of passages whose English side is in the batch again, how often the most frequent one is, the share of passages
+that have a neighbor in the batch (a passage of the same language whose number differs by at most 9: ten in a row are
+the results of one query), and the lowest and highest share of passages in a batch. Below it: how far the share of any
+source is from its probability, over all that was read; the memory that reading takes; and the time to the first batch
+of a run that continues after 500 million pairs. In a full shuffle, .0003 of the passages of a batch of 8,192 would be
+in it again, and .0004 have a neighbor.
 """
 
 import itertools
@@ -34,6 +36,8 @@ OTHERS, OTHER_SOURCES = 240_000_000, 60
 PASSAGE_LENGTH, SENTENCE_LENGTH = 300, 40
 _RESUMED = 500_000_000
 _MMARCO = "mmarco"
+# Passages of one query of MS MARCO have numbers in a row.
+_QUERY = 10
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class BatchesOptions:
 
     batches: tuple[int, ...] = option((64, 512, 8192), minimum=1, metavar="N", help="pairs of a batch, over all GPUs")
     languages: int = option(14, minimum=1, metavar="N", help="languages of the passages")
-    count: int = option(500_000, minimum=1, metavar="N", help="pairs that are read for each size")
+    count: int = option(200_000, minimum=1, metavar="N", help="pairs that are read for each size")
     scale: float = option(1.0, above=0, metavar="X", help="size of the data, 1 for the paper's")
     temperature: float = option(1.0, minimum=1, metavar="T", help="as in milco train sap")
     seed: int = option(1, minimum=0, help="random seed")
@@ -87,6 +91,7 @@ class Batches(NamedTuple):
 
     repeated: float
     copies: int
+    neighbors: float
     lowest: float
     highest: float
 
@@ -109,15 +114,20 @@ def simulated_sources(languages: int, scale: float) -> list[SimulatedSource]:
 
 def measure(batches: Iterator[list[BitextPair]], count: int, drawn: Counter[str]) -> Batches:
     """Read batches; add the pairs of each language to drawn."""
-    repeated, shares, copies = [], [], 0
+    repeated, neighbors, shares, copies = [], [], [], 0
     for batch in itertools.islice(batches, count):
         drawn.update(pair.language for pair in batch)
-        passages = Counter(pair.english.partition(" ")[0] for pair in batch if pair.language.startswith("m"))
+        numbers = sorted(
+            (pair.language, int(pair.english.partition(" ")[0])) for pair in batch if pair.language.startswith("m")
+        )
+        passages = Counter(number for _, number in numbers)
         shares.append(passages.total() / len(batch))
         if passages:
             repeated.append(sum(times for times in passages.values() if times > 1) / passages.total())
             copies = max(copies, *passages.values())
-    return Batches(fmean(repeated) if repeated else 0.0, copies, min(shares), max(shares))
+            near = [a == b and n - m < _QUERY for (a, m), (b, n) in itertools.pairwise(numbers)]
+            neighbors.append(sum(map(max, [False, *near], [*near, False])) / passages.total())
+    return Batches(fmean(repeated or [0.0]), copies, fmean(neighbors or [0.0]), min(shares), max(shares))
 
 
 def command(options: BatchesOptions) -> None:
@@ -126,12 +136,12 @@ def command(options: BatchesOptions) -> None:
     before = peak_memory()
     stream = BitextStream(sources, options.temperature, options.seed)
     drawn: Counter[str] = Counter()
-    lines = ["batch  passages that are repeated  copies  passages in a batch"]
+    lines = ["batch  passages that are repeated  copies  with a neighbor  passages in a batch"]
     for size in options.batches:
         batches = iter(ProcessBatches(stream, 0, size))
         found = measure(batches, max(1, options.count // size), drawn)
         share = f"{found.lowest:.2f} to {found.highest:.2f}"
-        lines.append(f"{size:5,}  {found.repeated:26.4f}  {found.copies:6}  {share}")
+        lines.append(f"{size:5,}  {found.repeated:26.4f}  {found.copies:6}  {found.neighbors:15.4f}  {share}")
     differences = {
         source.name: abs(drawn[source.language] / drawn.total() / probability - 1)
         for source, probability in zip(sources, stream.probabilities, strict=True)

@@ -170,14 +170,15 @@ def test_a_stream_is_reproducible(tmp_path: Path) -> None:
     assert head(BitextStream(open_bitext([tmp_path / "here"]), 2, 4, concatenate=0.5), 200) != first
 
 
-@pytest.mark.parametrize("buffer", [1, 300, 1000, 100_000])
-def test_every_pass_is_a_different_permutation(tmp_path: Path, buffer: int) -> None:
-    """Every pair comes once before any comes twice, for any buffer size."""
-    (source,) = open_bitext([numbered(tmp_path / "de-en.tsv", 1000)])
-    examples = head(BitextStream([source], 1, 0, buffer=buffer), 2000)
-    assert sorted(examples[:1000]) == sorted(examples[1000:]) == sorted(source.pairs())
-    assert examples[:1000] != examples[1000:]
-    assert examples[:1000] != list(source.pairs())
+@pytest.mark.parametrize("count", [1, 5, 16, 1000])
+def test_every_pass_is_a_different_permutation(tmp_path: Path, count: int) -> None:
+    """Every pair comes once before any comes twice, for any number of pairs."""
+    (source,) = open_bitext([numbered(tmp_path / "de-en.tsv", count)])
+    examples = head(BitextStream([source], 1, 0), 2 * count)
+    assert sorted(examples[:count]) == sorted(examples[count:]) == sorted(source.pairs())
+    if count == 1000:
+        assert examples[:count] != examples[count:]
+        assert examples[:count] != list(source.pairs())
 
 
 def test_languages_are_drawn_by_tempered_size() -> None:
@@ -187,7 +188,7 @@ def test_languages_are_drawn_by_tempered_size() -> None:
         MemorySource("b", "de", 30_000),
         MemorySource("a", "fr", 10_000),
     ]
-    stream = BitextStream(sources, temperature=2, seed=1, buffer=1000)
+    stream = BitextStream(sources, temperature=2, seed=1)
     assert stream.probabilities == pytest.approx([0.5, 0.25, 0.25])
     drawn = Counter(pair.text.split()[0] for pair in head(stream, 20_000))
     assert drawn["a/de"] / 20_000 == pytest.approx(0.5, abs=0.015)
@@ -234,7 +235,7 @@ def test_concatenated_examples_join_pairs_of_one_source() -> None:
 def test_translations_of_a_passage_do_not_meet_in_a_batch() -> None:
     """Six languages share their English lines: of a large batch no more repeat one than in a full shuffle."""
     sources: list[BitextSource] = [MemorySource("mmarco", f"l{number}", 40_000) for number in range(6)]
-    stream = BitextStream(sources, 1, 0, buffer=6_000)
+    stream = BitextStream(sources, 1, 0)
     repeated = []
     for batch in itertools.islice(stream.blocks(0, 512, slice(None)), 40):
         times = Counter(pair.english for pair in batch)
@@ -243,12 +244,23 @@ def test_translations_of_a_passage_do_not_meet_in_a_batch() -> None:
     assert sum(repeated) / len(repeated) < 0.02
 
 
+def test_neighbors_in_a_file_meet_by_chance_only() -> None:
+    """Passages in a row are the results of one query: of 512 among 40,000, about a fifth have one within 9."""
+    stream = BitextStream([MemorySource("mmarco", "de", 40_000)], 1, 0)
+    near = 0
+    for batch in itertools.islice(stream.blocks(0, 512, slice(None)), 40):
+        numbers = sorted(int(pair.english.split()[1]) for pair in batch)
+        near += sum(b - a < 10 for a, b in itertools.pairwise(numbers))
+    # Each of 40 batches has 511 neighbors in order, whose distance is below 10 with a probability of 9 x 512 / 40,000.
+    assert near / (40 * 511) == pytest.approx(1 - (1 - 512 / 40_000) ** 9, rel=0.15)
+
+
 @pytest.mark.parametrize("concatenate", [0.0, 0.4])
 def test_a_stream_is_read_from_any_example_on(tmp_path: Path, concatenate: float) -> None:
-    """What precedes is not read: neither earlier windows, nor earlier passes of a source."""
+    """What precedes is not read: neither earlier pairs, nor earlier passes of a source."""
     numbered(tmp_path / "de-en.tsv", 3000)
     numbered(tmp_path / "fr-en.tsv.gz", 700)
-    stream = BitextStream(open_bitext([tmp_path]), 2, 3, buffer=500, concatenate=concatenate)
+    stream = BitextStream(open_bitext([tmp_path]), 2, 3, concatenate=concatenate)
     examples = head(stream, 40_000)
     for first in (0, 5, 16_384, 30_001):
         block = next(stream.blocks(first, 64, slice(None)))

@@ -1,7 +1,6 @@
 """Endless, reproducible streams of training examples: sentence pairs, and queries with a group of passages."""
 
 import itertools
-import math
 import random
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -19,8 +18,10 @@ from milco_pyserini.train.data.pair_index import BLOCK, Row
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
 _CONCATENATED = (2, 4, 8)
-# A rarely drawn source is shuffled too.
-_MIN_BUFFER = 256
+# Examples of a block where a stream is read one by one.
+_BLOCK = 256
+# Rounds of a permutation's network, and the constant of its multiplicative hash (2 ** 64 / the golden ratio).
+_ROUNDS, _GOLDEN = 6, 0x9E3779B97F4A7C15
 # Examples among which the sources of a BitextStream are shuffled; each has its share of them, to one example.
 _CHUNK = 16_384
 # Stands for all collections without a weight: no path and no collection has this name.
@@ -55,15 +56,13 @@ class BitextStream(ExampleStream):
     A language has a share proportional to n ** (1 / temperature), n being its number of pairs, and its sources in
     proportion to their sizes. Where collections have weights, a collection has its share first. The shares hold to one
     example per source among every 16,384 examples, which are shuffled. Each pair of a source comes once before any
-    comes twice: a pass reads blocks of 128 consecutive pairs in random order, shuffled with the other blocks that are
-    in memory. So sources in the same order, such as the translations of mmarco, do not meet in a batch, and the place
-    of a pair follows from its number.
+    comes twice, in an order of random access: neither neighbors in a file nor sources in the same order, such as the
+    translations of mmarco, meet in a batch more often than by chance.
 
     Args:
         sources: at least one. Each is asked for its size, which reads files once and finds broken lines.
         temperature: at least 1; 1 samples languages by size, more makes rare ones more frequent.
         seed: of all draws.
-        buffer: pairs in memory, shared among the sources in proportion to their probability.
         concatenate: share of examples, 0 to 1, that join 2, 4 or 8 pairs of one source with spaces.
         weights: shares of collections (names as given to open_bitext()), above 0. Collections without one share the
             rest of 1; if all have one, only the proportions count.
@@ -77,18 +76,15 @@ class BitextStream(ExampleStream):
         sources: Sequence[BitextSource],
         temperature: float,
         seed: int,
-        buffer: int = 200_000,
         concatenate: float = 0.0,
         weights: Mapping[str, float] | None = None,
     ) -> None:
         if not sources:
             raise MilcoError("no bitext to train on: name at least one source in the languages requested")
         validate_number("temperature", temperature, minimum=1)
-        validate_number("buffer", buffer, minimum=1)
         validate_number("concatenate", concatenate, minimum=0, maximum=1)
         self.sources = list(sources)
         self.seed = seed
-        self.buffer = buffer
         self.concatenate = concatenate
         self.sizes = [source.stats().pairs for source in self.sources]
         self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
@@ -97,15 +93,13 @@ class BitextStream(ExampleStream):
         self._phases = np.array([draw.random() for _ in self.sources])
 
     def __iter__(self) -> Iterator[BitextPair]:
-        return itertools.chain.from_iterable(self.blocks(0, _MIN_BUFFER, slice(None)))
+        return itertools.chain.from_iterable(self.blocks(0, _BLOCK, slice(None)))
 
     def blocks(self, first: int, size: int, share: slice) -> Iterator[list[BitextPair]]:
         """Yield a share of each block of consecutive examples, forever; arguments as for ExampleStream."""
         readers = [
-            ShuffledPairs(source, pairs, max(_MIN_BUFFER, math.ceil(self.buffer * probability)), (self.seed, number))
-            for number, (source, pairs, probability) in enumerate(
-                zip(self.sources, self.sizes, self.probabilities, strict=True)
-            )
+            ShuffledPairs(source, size, f"{self.seed} {number}")
+            for number, (source, size) in enumerate(zip(self.sources, self.sizes, strict=True))
         ]
         drawn = self._drawn(first)
         while True:
@@ -147,46 +141,44 @@ class BitextStream(ExampleStream):
 
 
 class ShuffledPairs:
-    """The pairs of a source in random order, each once in a pass, a window of which is in memory.
+    """The pairs of a source in random order, each once in a pass.
 
     Args:
         source: of the pairs.
         size: its number of pairs.
-        window: pairs in memory, rounded to blocks.
         seed: of the order.
     """
 
-    def __init__(self, source: BitextSource, size: int, window: int, seed: tuple[int, ...]) -> None:
+    def __init__(self, source: BitextSource, size: int, seed: str) -> None:
         self._source = source
         self._size = size
-        self._window = window
         self._seed = seed
         self._turn = -1
-        self._begin = self._end = 0
 
     def pair(self, place: int) -> BitextPair:
-        """Return the pair at a place of the endless sequence of passes; fast if places ascend."""
-        if not self._begin <= place < self._end:
-            self._load(place)
-        return self._source.parse(self._rows[self._order[place - self._begin]])
-
-    def _load(self, place: int) -> None:
+        """Return the pair at a place of the endless sequence of passes."""
         turn, within = divmod(place, self._size)
         if turn != self._turn:
-            self._turn = turn
-            sizes = np.full(-(-self._size // BLOCK), BLOCK)
-            sizes[-1] = self._size - BLOCK * (len(sizes) - 1)
-            self._blocks = np.random.default_rng((*self._seed, turn)).permutation(len(sizes))
-            # The place in the pass at which each block begins, and the last one ends.
-            self._starts = np.concatenate([[0], sizes[self._blocks].cumsum()])
-        # A window is the blocks that begin in it.
-        number = self._starts[np.searchsorted(self._starts, within, "right") - 1] // self._window
-        first, last = np.searchsorted(self._starts[:-1], [number * self._window, (number + 1) * self._window])
-        self._rows: list[Row] = []
-        for block in self._blocks[first:last].tolist():
-            self._rows += self._source.rows(block)
-        self._order = np.random.default_rng((*self._seed, turn, number)).permutation(len(self._rows)).tolist()
-        self._begin, self._end = (turn * self._size + int(self._starts[edge]) for edge in (first, last))
+            draw = random.Random(f"{self._seed} {turn}")
+            self._turn, self._keys = turn, [draw.getrandbits(64) for _ in range(_ROUNDS)]
+        block, row = divmod(permuted(within, self._size, self._keys), BLOCK)
+        return self._source.parse(self._source.rows(block)[row])
+
+
+def permuted(place: int, size: int, keys: Sequence[int]) -> int:
+    """Return the number at a place of a random permutation of 0 to size - 1, without the permutation in memory.
+
+    A Feistel network permutes the numbers of an even number of bits; it is repeated until the number is below size.
+    """
+    half = max(2, ((size - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = place >> half, place & mask
+        for key in keys:
+            left, right = right, left ^ ((right ^ key) * _GOLDEN >> 32 & mask)
+        place = left << half | right
+        if place < size:
+            return place
 
 
 def source_probabilities(

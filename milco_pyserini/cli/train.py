@@ -23,8 +23,13 @@ _RESUME_PARTS = "the same command, without --overwrite, resumes after the last c
 def train(config: SapConfig | SctConfig) -> None:
     """Run milco train sap or sct."""
     validate_installation()
+    import torch
+
     from milco_pyserini.train.run import run_stage
 
+    if torch.cuda.is_available() and config.dtype != "float32":
+        # Scores are products outside of autocast; the factors have no more than bfloat16's precision.
+        torch.set_float32_matmul_precision("high")
     run_stage(config)
 
 

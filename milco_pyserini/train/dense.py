@@ -93,10 +93,10 @@ class DenseAlignment(nn.Module):
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
         """Compute the loss of a batch of pairs: the squared distance, averaged over pairs; as Alignment.forward()."""
-        targets = self.teacher.targets(teacher)
         sides = {"text": text, "english": english} if self.config.english_weight else {"text": text}
         parts = {}
-        with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        with torch.autocast(text["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
+            targets = self.teacher.targets(teacher)
             for name, side in sides.items():
                 vectors = dense_vectors(self.model.encoder, side, self.config.dense or "")
                 vectors = self.model.connector.projector(vectors) if self.is_projected else vectors

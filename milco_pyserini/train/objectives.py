@@ -69,8 +69,8 @@ class Alignment(nn.Module):
             "loss"; "parts", its terms by name; "sides", for the alarms, pivot views without gradient, float [B, V_e],
             and SourceActivity or None, by kind of text; "grounded", bool [B, V_e], the teacher's terms.
         """
-        targets = self.teacher.targets(teacher)
-        with torch.autocast(targets.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        with torch.autocast(text["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
+            targets = self.teacher.targets(teacher)
             outputs = {"text": forward_pass(self.model, **text)}
             if self.config.english_weight:
                 outputs["english"] = forward_pass(self.model, **english)
@@ -198,7 +198,8 @@ class Contrast(nn.Module):
         parts |= regularizers
         grounded = None
         if self.aligner is not None and teacher is not None:
-            targets = self.aligner.targets(teacher)
+            with torch.autocast(scores.device.type, self.dtype, enabled=self.dtype != torch.float32):
+                targets = self.aligner.targets(teacher)
             grounded = targets > 0
             parts["alignment"] = losses.sparse_mean_squared_error(logits, targets, mean="teacher")
             loss = loss + config.alignment_weight * parts["alignment"]

@@ -17,7 +17,7 @@ from milco_pyserini.io.files import write_json
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.train import losses, objectives
 from milco_pyserini.train.batches import TextCollator
-from milco_pyserini.train.config import SapConfig, SctConfig
+from milco_pyserini.train.config import SapConfig, SctConfig, load_config
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.objectives import Alignment, Contrast, encode_by_length, source_views
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
@@ -46,6 +46,12 @@ def test_alignment_loss_is_the_authors(padding: str, wanted: float, tolerance: f
     with torch.no_grad():
         loss = objective(encode(foreign, 512), encode(english, 512), teacher.prepare(pairs))["loss"]
     assert loss.item() == pytest.approx(wanted, abs=tolerance)
+
+
+def test_the_papers_preset_has_the_padding_of_the_authors_code() -> None:
+    """The published checkpoint most likely comes from it; minus infinity is an option."""
+    assert load_config(SapConfig, "paper-sap").padding == load_config(SapConfig, "authors-sap").padding == "zero"
+    assert load_config(SapConfig, "paper-sap", padding="-inf").padding == "-inf"
 
 
 @pytest.mark.golden
@@ -299,3 +305,25 @@ def test_short_texts_have_nearly_the_gradients_of_fused_attention(
     unfused, fused = gradients(length), gradients(length - 1)
     assert torch.equal(unfused, fused) == has_checkpointing
     assert torch.nn.functional.cosine_similarity(unfused, fused, dim=0) > 0.99
+
+
+@pytest.mark.golden
+def test_the_teacher_computes_in_the_precision_of_the_student() -> None:
+    """As in the authors' code, whose teacher runs under autocast; targets are float32 all the same."""
+    teacher = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr", "zero")
+    found = []
+
+    def recorded(prepared: dict[str, Tensor]) -> Tensor:
+        found.append((torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")))
+        return MaskedLanguageModelTeacher.targets(teacher, prepared)
+
+    teacher.targets = recorded  # type: ignore[method-assign]
+    pairs = [BitextPair("de", "Der Nil", "The Nile")]
+    encode = texts("alignment")
+    for dtype in (torch.bfloat16, torch.float32):
+        config = SapConfig(config="", padding="zero", english_weight=0)
+        objective = Alignment(encoder("alignment").model, teacher, config, dtype)
+        with torch.no_grad():
+            batch = encode(["Der Nil"], 16)
+            assert objective(batch, batch, teacher.prepare(pairs))["loss"].dtype == torch.float32
+    assert found[0] == (torch.bfloat16, True) and not found[1][1]

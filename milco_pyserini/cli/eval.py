@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.console import counted, log
+from milco_pyserini.console import counted, log, warn
 from milco_pyserini.errors import MilcoError, shown, validate_name, validate_unique
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
@@ -61,8 +61,8 @@ class EvalOptions:
     fairness: bool = option(
         False,
         group=_FAIRNESS,
-        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not) and OwnLanguage@10 (share of the "
-        "ten best hits in the language of the query)",
+        help="add PEER@100 (1 if documents of all languages are ranked alike, 0 if not) and OwnLanguage@10 (share of "
+        "the ten best hits in the language of the query)",
     )
     corpus: tuple[str, ...] = option(
         (),
@@ -123,7 +123,7 @@ def _evaluate(options: EvalOptions) -> None:
     )
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
-    from milco_pyserini.io.runs import read_run
+    from milco_pyserini.io.runs import read_run, read_trained_on
 
     results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
     hits: dict[str, dict[str, Counter[str]]] = {system: {} for system in systems}
@@ -154,6 +154,8 @@ def _evaluate(options: EvalOptions) -> None:
             except MilcoError as error:
                 raise MilcoError(f"{path} against {name}: {error.message}", error.hint) from None
             log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
+            if benchmark := read_trained_on(path):
+                warn(f"the encoder of {path} was trained on data of {benchmark}: these are not figures of unseen data")
             if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
                 query = next(query for query in run if query in qrels)
                 docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]

@@ -331,7 +331,8 @@ def write_run(
 ) -> None:
     """Search for all topics and write the run to output."""
     from milco_pyserini.io.files import STDOUT, text_output
-    from milco_pyserini.io.runs import write_hits
+    from milco_pyserini.io.runs import default_tag, write_hits
+    from milco_pyserini.model.configuration import warn_if_trained_on
 
     k, engine = options.k or _RUN_HITS, searcher.searchers[0].index.engine
     results = searcher.search_topics(
@@ -346,7 +347,9 @@ def write_run(
         balance=options.balance,
     )
     progress = Progress("queries", len(topics.ids))
-    tag = options.tag or f"milco-{options.fusion or engine.name}"
+    encoders = [getattr(part.query_encoder, "encoder", None) for part in searcher.searchers if topics.vectors is None]
+    trained_on = next(filter(None, (warn_if_trained_on(encoder, options.topics or "") for encoder in encoders)), "")
+    tag = options.tag or default_tag(options.fusion or engine.name, trained_on)
     empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in results:

@@ -26,6 +26,7 @@ from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.model.configuration import warn_if_trained_on
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
 
@@ -131,6 +132,8 @@ def encode_corpus(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
             f"{loaded.config.checkpoint}"
         )
+    if topics:
+        warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)
     fields |= plan.manifest_fields() | encoder_fields(plan.encoder, loaded, devices[0])
     part_encoder = PartEncoder(plan, loaded)

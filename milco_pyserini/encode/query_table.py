@@ -119,6 +119,7 @@ class QueryTable(MilcoEncoder):
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
             dtype=str(encoder.network.dtype).removeprefix("torch."),
             **{name: getattr(encoder.config, name) for name in _FIELDS},
+            trained_on=getattr(encoder.config, "trained_on", None),
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
         if not overwrite and _is_table(path) and not plan_difference(read_json(path / _CONFIG), plan):

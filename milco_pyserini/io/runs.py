@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.io.lines import first_line, numbered_lines
 
 Run = dict[str, dict[str, float]]
 
 TREC_COLUMNS = 6
 MSMARCO_COLUMNS = 3
 FORMATS = ("trec", "msmarco")
+_TRAINED_ON = "-trained-on-"
 _FLOAT32_MAX = 3.4028234663852886e38
 
 
@@ -71,6 +72,16 @@ def read_run(path: str | Path) -> Run:
     if not run:
         raise MilcoError(f"{path} holds no results")
     return run
+
+
+def default_tag(system: str, trained_on: str) -> str:
+    """Return the tag of a run, which names the benchmark that its encoder was trained on, unless that is ""."""
+    return f"milco-{system}{_TRAINED_ON if trained_on else ''}{trained_on}"
+
+
+def read_trained_on(path: Path) -> str:
+    """Return the benchmark that the default_tag() of a run names, or ""."""
+    return first_line(path).decode(errors="replace").partition(_TRAINED_ON)[2].strip()
 
 
 def validate_tag(tag: str) -> None:

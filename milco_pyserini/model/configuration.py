@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from milco_pyserini.console import warn
 from milco_pyserini.errors import MilcoError, unknown_name
 
 MODEL_TYPE = "milco"
@@ -46,6 +47,7 @@ _RULES = {
     "query_max_length": Rule(int, 3, 2**24),
     "passage_max_length": Rule(int, 3, 2**24),
     "cpu_dtype": Rule(str, choices=("float32", "bfloat16"), optional=True),
+    "trained_on": Rule(list, optional=True),
 }
 _ENCODER_RULES = {
     "model_type": Rule(str, choices=ENCODERS),
@@ -110,6 +112,7 @@ class NetworkConfig:
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
         cpu_dtype: dtype "auto" of the matrix products on the CPU, for a network whose figures are to be those of every
             processor, or which bfloat16 does not make faster; None for bfloat16 where the processor multiplies it.
+        trained_on: names of the benchmarks whose queries or documents the checkpoint or its base was trained on.
         others: fields of transformers; none of them matters to a plain network.
 
     Raises:
@@ -130,6 +133,7 @@ class NetworkConfig:
         query_max_length: int = 64,
         passage_max_length: int = 512,
         cpu_dtype: str | None = None,
+        trained_on: list[str] | None = None,
         **others: Any,
     ) -> None:
         _validate(locals(), _RULES)
@@ -145,6 +149,7 @@ class NetworkConfig:
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
         self.cpu_dtype = cpu_dtype
+        self.trained_on = trained_on
         self._set_others(others)
 
     @property
@@ -159,6 +164,19 @@ class NetworkConfig:
 
     def _set_others(self, others: dict[str, Any]) -> None:
         """Take the fields that are not MILCO's."""
+
+
+def warn_if_trained_on(encoder: Any, topics: str) -> str:
+    """Return the benchmark of some topics if the encoder was trained on it, and warn; else "".
+
+    topics: their name, such as mkqa-ar-test or beir/nq/test.
+    """
+    name = topics.partition("@")[0].replace("/", "-")
+    known = getattr(getattr(encoder, "config", None), "trained_on", None) or ()
+    benchmark = next((benchmark for benchmark in known if f"{name}-".startswith(f"{benchmark}-")), "")
+    if benchmark:
+        warn(f"{encoder.name} was trained on data of {benchmark}: figures on {topics} are not those of unseen data")
+    return benchmark
 
 
 def is_milco(values: Mapping[str, Any]) -> bool:
@@ -217,7 +235,9 @@ def _validate(values: Mapping[str, Any], rules: Mapping[str, Rule], prefix: str 
         value, field = values[name], f"{prefix}{name}"
         kinds = (int, float) if kind is float else (kind,)
         if type(value) not in kinds or not least <= (value if kind in (int, float) else least) <= most:
-            expected = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}[kind]
+            expected = {int: "an integer", float: "a number", bool: "true or false", str: "a name", list: "a list"}[
+                kind
+            ]
             limits = f" of at least {least:,}" if math.isfinite(least) else ""
             limits = f" from {least:,} to {most:,}" if math.isfinite(most) else limits
             raise MilcoError(f"{field} expects {expected}{limits}{' or null' * optional}, got {value!r:.60}")

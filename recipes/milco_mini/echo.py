@@ -19,9 +19,9 @@ from tokenizers import Tokenizer
 from milco_pyserini.console import log
 from milco_pyserini.model.modeling import LexEcho, MilcoModel
 from milco_pyserini.train.data.bitext import open_bitext
-from milco_pyserini.train.data.retrieval import open_retrieval
 
 from .base import SPECIAL_TOKENS
+from .data import training_sets
 
 # Shares of documents from fewer texts are not reliable.
 _LEAST_TEXTS = 8_000
@@ -60,10 +60,10 @@ def texts_by_language(data: Path) -> dict[str, list[str]]:
         for pair in islice(source.pairs(), _MOST_TEXTS // 4):
             found[pair.language].append(pair.text)
             found["en"].append(pair.english)
-    for retrieval in open_retrieval([data / "retrieval"]):
+    for retrieval, examples in training_sets(data):
         # AfriQA has queries in many languages and passages in English.
         language = "en" if "afriqa" in retrieval.name else retrieval.language
-        found[language] += [text for example in retrieval.examples() for text in example.positives]
+        found[language] += [text for example in examples for text in example.positives]
     return {name: texts[:: max(1, len(texts) // _MOST_TEXTS)] for name, texts in sorted(found.items())}
 
 

@@ -20,6 +20,12 @@ from milco_pyserini.io.files import atomic_directory, is_json_with
 from .base import BLOCK, write_tokenizer
 
 _WEIGHTS = "model.safetensors"
+# Benchmarks whose texts are trained on (afriqa and mkqa: queries; tatoeba: English sides), and
+# those whose training sets are in the base's report (arXiv:2402.05672).
+_TRAINED_ON = [
+    *("afriqa", "beir-fever", "beir-hotpotqa", "beir-msmarco", "beir-nq", "beir-quora", "miracl", "mkqa", "mrtydi"),
+    "tatoeba",
+]
 _SOURCE_TOKENIZER = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "bos_token": "<s>",
@@ -50,6 +56,7 @@ def export(encoder: MilcoEncoder, card: str, output: Path) -> None:
     with atomic_directory(output, True, lambda path: is_json_with(path / "config.json", "model_type")) as directory:
         save_file(quantize(model.state_dict()), str(directory / _WEIGHTS), metadata={"format": "pt"})
         model.config.architectures = ["MilcoModel"]
+        model.config.trained_on = _TRAINED_ON
         config = model.config.to_diff_dict() | {"encoder": model.config.encoder.to_diff_dict()}
         (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         # safetensors writes files that only the owner can read.

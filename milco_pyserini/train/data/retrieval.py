@@ -55,7 +55,7 @@ _HINT = "Run the same command once with a network, or pass local JSONL files."
 
 
 class RetrievalExample(NamedTuple):
-    """A query with its passages. Scores are a teacher's, one for each passage, or None."""
+    """A query with its passages. Scores are a teacher's, one for each passage, or None. title: of a pair's passage."""
 
     language: str
     query: str
@@ -63,6 +63,7 @@ class RetrievalExample(NamedTuple):
     negatives: tuple[str, ...]
     positive_scores: tuple[float, ...] | None = None
     negative_scores: tuple[float, ...] | None = None
+    title: str = ""
 
 
 class RetrievalStats(NamedTuple):
@@ -241,7 +242,7 @@ def read_example(fields: Mapping[str, object], language: str = UNDETERMINED) -> 
     if "positive" in fields:
         title = "" if fields.get("title") is None else _text(fields["title"], "title", blank=True)
         positive = _text(fields["positive"], "positive")
-        return RetrievalExample(language, query, (f"{title} {positive}" if title else positive,), ())
+        return RetrievalExample(language, query, (f"{title} {positive}" if title else positive,), (), title=title)
     if "pos" in fields:
         positives, negatives = _texts(fields["pos"], "pos"), _texts(fields.get("neg"), "neg", blank=True)
         positive_scores = _scores(fields.get("pos_scores"), "pos_scores", len(positives))

@@ -18,6 +18,8 @@ BINS = 10
 VIEWS = ("pivot", "source", "both")
 # Why a figure need not agree with the published one, besides the caveats of tables.yaml.
 ANOTHER_MODEL = "another model"
+# Note of a published figure that is shown without one of ours.
+QUOTED = "quoted"
 
 # Table, row and column.
 Key = tuple[str, str, str]
@@ -106,6 +108,18 @@ def plan_all(pipeline: Pipeline, systems: Sequence[str] = (), columns: Collectio
         if own or not columns:
             plan += plan_table(table, pipeline, systems, own)
     return plan
+
+
+def quoted_cells(table: Table, cells: Collection[Cell]) -> list[Cell]:
+    """Return the published figures of rows that are not among a table's cells, in the columns that are."""
+    titles = {system.published_as.get(table.source): system.title for system in reversed(paper().systems.values())}
+    measures, keys = {cell.column: cell.measure for cell in cells}, {cell.key for cell in cells}
+    found = {}
+    for (label, column), figure in table.figures.items():
+        cell = Cell(table.name, titles.get(label, label), column, measures.get(column, ""), figure, note=QUOTED)
+        if column in measures and cell.key not in keys:
+            found[cell.key] = cell
+    return list(found.values())
 
 
 def _effectiveness(table: Table, pipeline: Pipeline, rows: Sequence[System], columns: Columns) -> Plan:

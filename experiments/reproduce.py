@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import Cell, Key, plan_all, plan_table
+from experiments.cells import Cell, Key, plan_all, plan_table, quoted_cells
 from experiments.report import Result, Results, draw_sizes, page_text, table_text
 from experiments.steps import (
     ALWAYS,
@@ -82,8 +82,8 @@ class ReproduceOptions:
     )
     systems: tuple[str, ...] = option(
         (),
-        help="rows: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense qwen3 splade opensearch 2 3 4 5 6 "
-        "milco-dense milco-dense-aligned (default: milco bm25, for the sample their fusion too)",
+        help="rows to measure: milco bm25 bm25-pieces milco+bm25 m3-sparse m3-dense m3-dense+sparse qwen3 splade "
+        "opensearch 2 3 4 5 6 milco-dense milco-dense-aligned (default: milco bm25, for the sample their fusion too)",
     )
     encoder: str = option(DEFAULT_ENCODER, help="MILCO's checkpoint: hub name, directory, or mini (embedded)")
     checkpoints: tuple[str, ...] = option(
@@ -264,7 +264,7 @@ def open_source(kind: str, name: str) -> None:
 
 
 def all_results(pipeline: Pipeline, results: dict[Key, Result]) -> list[Results]:
-    """Return the tables with these results, and with the figures that earlier runs left in the directory."""
+    """Return the tables with these results, the figures that earlier runs left in the directory, and quoted ones."""
     tables: dict[str, tuple[Table, dict[Key, Result]]] = {}
     for table in paper().tables.values():
         # All systems together are other latency tables than the usual ones.
@@ -275,6 +275,9 @@ def all_results(pipeline: Pipeline, results: dict[Key, Result]) -> list[Results]
                     result = results.get(cell.key) or shown.get(cell.key) or _earlier(cell)
                     if result is not None:
                         shown[cell.key] = result
+    for table, shown in tables.values():
+        for cell in quoted_cells(table, [result.cell for result in shown.values()]):
+            shown[cell.key] = Result(cell, None)
     return [(table, shown) for table, shown in tables.values() if shown]
 
 

@@ -149,6 +149,7 @@ class Pipeline:
             split_passages=splits and system.max_length is None,
             max_length=system.max_length if splits else None,
             dense=system.kind == DENSE,
+            query_prompt=system.prompt.format(dataset.instruction) if system.prompt and dataset.instruction else None,
             lowercase=system.lowercase
             and (dataset.lowercase if self.lowercase == AUTHORS else self.lowercase == ALWAYS),
             device=self._device,

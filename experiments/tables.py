@@ -25,6 +25,7 @@ class System:
     checkpoint: str | None = None
     lowercase: bool = False
     max_length: int | None = None
+    prompt: str = ""
     published_as: Mapping[str, str] = field(default_factory=dict)
     caveats: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[str] = ()
@@ -47,6 +48,7 @@ class Dataset:
         judged_by_answers: Judge passages by the topics' answers, as for MKQA.
         remove_query: Remove the topic itself from its results, as for ArguAna.
         language_of: Corpora with the languages of documents, for measures of language fairness.
+        instruction: Of queries, for systems whose prompt has one.
     """
 
     corpus: str
@@ -58,6 +60,7 @@ class Dataset:
     judged_by_answers: bool = False
     remove_query: bool = False
     language_of: Sequence[str] = ()
+    instruction: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cells import Cell, Key, Plan, plan_all, plan_table
+from experiments.cells import QUOTED, Cell, Key, Plan, plan_all, plan_table, quoted_cells
 from experiments.steps import CORPUS, QRELS, TOPICS, Pipeline, Step
 from experiments.tables import find_table, paper, task_datasets
 from milco_pyserini.cli.parser import parse
@@ -70,6 +70,45 @@ def steps(cells: dict[Key, Cell]) -> set[Step]:
 def test_published_figures_are_in_the_units_of_the_table(cells: dict[Key, Cell], key: Key, figure: float) -> None:
     """One of each table, and of each layout of the paper's files."""
     assert cells[key].published == pytest.approx(figure)
+
+
+@pytest.mark.parametrize("systems", [(), ("m3-dense",), tuple(paper().systems)])
+def test_every_published_figure_is_in_a_cell(systems: tuple[str, ...]) -> None:
+    """Those of systems that are not measured are quoted; a system is one row, measured or not."""
+    count = 0
+    for name in paper().by_cost:
+        table = find_table(name)
+        if table.milco_only and systems and "milco" not in systems:
+            continue
+        plan = {own.name: cells for own, cells in plan_table(table, Pipeline(Path("out"), EVERY), systems)}
+        cells = plan.get(name, [])
+        quoted = quoted_cells(table, cells)
+        assert len({cell.key for cell in (*cells, *quoted)}) == len(cells) + len(quoted)
+        assert not any(cell.pipeline() or cell.lack != QUOTED for cell in quoted)
+        shown = Counter((cell.column, cell.published) for cell in (*cells, *quoted))
+        columns = {cell.column for cell in cells}
+        published = Counter((column, figure) for (_, column), figure in table.figures.items() if column in columns)
+        assert published <= shown
+        count += published.total()
+    assert count > (1000 if systems == ("m3-dense",) else 2080)
+
+
+def test_a_query_has_the_instruction_of_its_dataset_for_systems_that_take_one(cells: dict[Key, Cell]) -> None:
+    """The paper's Qwen3 has one for each task; where it is not known, the row names it."""
+    encode = cells["beir", "Qwen3-Embed-0.6B", "ArguAna"].pipeline()[0]
+    prompt = encode.argv[encode.argv.index("--query-prompt") + 1]
+    assert prompt.startswith("Instruct: Given a claim") and prompt.endswith("\nQuery:")
+    assert "--query-prompt" not in cells["beir", "MILCO", "ArguAna"].pipeline()[0].argv
+    assert cells["beir", "Qwen3-Embed-0.6B", "ArguAna"].note == ""
+    assert cells["miracl", "Qwen3-Embed-0.6B", "ar"].note == "generic instruction"
+
+
+def test_a_fused_row_fuses_the_runs_of_its_parts(cells: dict[Key, Cell]) -> None:
+    """The published figure is of weighted scores."""
+    cell = cells["mldr", "M3-Dense+Sparse", "avg"]
+    assert (cell.published, cell.note) == (64.8, "fused by ranks")
+    fuse = cells["mldr", "M3-Dense+Sparse", "ar"].pipeline()[-2]
+    assert command_of(fuse) == "milco search fuse" and "m3-dense.txt" in fuse.line and "m3-sparse.txt" in fuse.line
 
 
 def test_hard_negatives_are_compared_with_hard_negatives_only(cells: dict[Key, Cell]) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, BertConfig, BertModel, XLMRobertaForMaskedLM
 
-from milco_pyserini.cli.train import main
+from milco_pyserini.cli.train import main, train
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
@@ -776,3 +776,18 @@ def test_a_strange_configuration_is_one_error(
     (tmp_path / "strange.yaml").write_text(content)
     error = refused(capfd, ["sap", "--config", str(tmp_path / "strange.yaml"), "--output", str(tmp_path / "run")])
     assert words in error
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("bfloat16", "high"), ("float32", "highest")])
+def test_products_outside_of_autocast_are_fast_on_a_gpu(
+    dtype: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command sets it, not the library; float32 that the user asked for stays exact."""
+    monkeypatch.setattr("milco_pyserini.train.run.run_stage", lambda config: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    before = torch.get_float32_matmul_precision()
+    try:
+        train(SapConfig(config="paper-sap", bitext=("mmarco",), dtype=dtype))
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -51,12 +51,10 @@ class PairIndex:
 
     def rows(self, block: int) -> list[Row]:
         """Return the lines of the pairs [block x BLOCK, (block + 1) x BLOCK), and of skipped rows among them."""
-        columns = []
-        for file, mapped, (begin, end) in zip(
-            self.files, self._mapped, self.offsets[block : block + 2].T.tolist(), strict=True
-        ):
-            lines = lines_of(io.BytesIO(mapped[begin:end].tobytes()), str(file))
-            columns.append([line for _, line in lines])
+        ends = self.offsets[block : block + 2].T.tolist()
+        texts = [mapped[slice(*between)].tobytes() for mapped, between in zip(self._mapped, ends, strict=True)]
+        files = zip(self.files, texts, strict=True)
+        columns = ([line for _, line in lines_of(io.BytesIO(text), str(file))] for file, text in files)
         return list(zip(*columns, strict=True))
 
     @cached_property

@@ -112,7 +112,9 @@ def plan_all(pipeline: Pipeline, systems: Sequence[str] = (), columns: Collectio
 
 def quoted_cells(table: Table, cells: Collection[Cell]) -> list[Cell]:
     """Return the published figures of rows that are not among a table's cells, in the columns that are."""
-    titles = {system.published_as.get(table.source): system.title for system in reversed(paper().systems.values())}
+    titles = {
+        system.published_as.get(table.source): system.title for system in reversed(list(paper().systems.values()))
+    }
     measures, keys = {cell.column: cell.measure for cell in cells}, {cell.key for cell in cells}
     found = {}
     for (label, column), figure in table.figures.items():

@@ -18,7 +18,7 @@ BINS = 10
 VIEWS = ("pivot", "source", "both")
 # Why a figure need not agree with the published one, besides the caveats of tables.yaml.
 ANOTHER_MODEL = "another model"
-# Note of a published figure that is shown without one of ours.
+# Note of a published figure next to which none is measured.
 QUOTED = "quoted"
 
 # Table, row and column.

@@ -7,7 +7,7 @@ one, validate() checks an object that was built in Python.
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -92,7 +92,11 @@ def changed_options(options: Any, *names: str) -> list[str]:
 _CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
 
 
-def parse_filters(given: Iterable[str]) -> dict[str, list[str] | dict[str, str]]:
+GivenFilters = Mapping[str, Any] | str | Sequence[str]
+"""Filters of a search: what parse_filters() takes, or what it returns."""
+
+
+def parse_filters(given: GivenFilters) -> Mapping[str, Any]:
     """Return {field: values} of filters FIELD=VALUE, and {field: {operator: bound}} of ranges such as FIELD>=VALUE.
 
     Raises MilcoError for one without a field or an operator, for a bound that is given twice, and for values and a
@@ -101,8 +105,13 @@ def parse_filters(given: Iterable[str]) -> dict[str, list[str] | dict[str, str]]
     >>> parse_filters(["lang=de", "lang=fr", "year>=2000", "year<2010"])
     {'lang': ['de', 'fr'], 'year': {'>=': '2000', '<': '2010'}}
     """
+    if isinstance(given, Mapping):
+        return given
+    conditions = [given] if isinstance(given, str) else given
+    if not isinstance(conditions, Sequence) or not all(isinstance(condition, str) for condition in conditions):
+        raise TypeError(f'filters={given!r}: expected "year>=2000", ["lang=de", "lang=fr"], or {{"lang": "de"}}')
     filters: dict[str, list[str] | dict[str, str]] = {}
-    for condition in given:
+    for condition in conditions:
         parts = _CONDITION.fullmatch(condition)
         if parts is None:
             raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de, or a range: year>=2000")

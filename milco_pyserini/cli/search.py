@@ -9,7 +9,7 @@ milco search rerank --run runs/milco.txt --encoder BAAI/bge-reranker-v2-m3: scor
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _ONE_QUERY_HITS = 10
 _RUN_HITS = 1000
-# Values of a field in a message.
-_SHOWN_VALUES = 12
 _RUN = "run"
 _OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
@@ -319,7 +317,7 @@ def command(options: SearchOptions) -> None:
     started = time.monotonic()
     searcher = open_searcher()
     # Before the encoder is loaded.
-    searcher.validate_search(filters=parse_filters(options.filter), balance=options.balance)
+    searcher.validate_search(filters=options.filter, balance=options.balance)
     encoders = [] if topics.vectors is not None else [part.query_encoder for part in searcher.searchers]
     what = " and the encoder" if any(encoder is not None for encoder in encoders) else ""
     log(f"Loaded {searcher.name}{what} in {duration(time.monotonic() - started)}")
@@ -343,7 +341,7 @@ def write_run(
         passages=k if options.max_passage else None,
         delimiter=options.max_passage_delimiter or PASSAGE_DELIMITER,
         remove_query=options.remove_query,
-        filters=parse_filters(options.filter),
+        filters=options.filter,
         balance=options.balance,
     )
     progress = Progress("queries", len(topics.ids))
@@ -370,7 +368,8 @@ def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> Non
         # It gives input() a history and editing keys.
         import readline  # noqa: F401
     # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
-    searcher.search("query", 1, filters=parse_filters(options.filter), balance=options.balance)
+    searcher.validate_search(filters=options.filter, balance=options.balance)
+    searcher.search_queries(searcher.encode_queries(["query"]), 1, filters=options.filter, balance=options.balance)
     log(f"Loaded {searcher.name}; an empty line ends")
     try:
         while text := input("query: ").strip():
@@ -387,13 +386,12 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
     from milco_pyserini.explain.snippets import LENGTH
     from milco_pyserini.index.lookup import corpus_name
 
-    filters = parse_filters(options.filter)
     # Before the encoder is loaded.
-    searcher.validate_search(filters=filters, balance=options.balance)
+    searcher.validate_search(filters=options.filter, balance=options.balance)
     encoded = searcher.encode_queries([options.query or ""])
     count, passages = options.k or _ONE_QUERY_HITS, options.max_passage and (options.max_passage_delimiter or True)
     ranking = searcher.search_queries(
-        encoded, count, options.threads, filters, options.min_share, passages, options.balance
+        encoded, count, options.threads, options.filter, options.min_share, passages, options.balance
     )[0]
     if not searcher.has_documents:
         name = corpus_name(searcher.searchers[0].index)
@@ -445,23 +443,10 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
             log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
     elif options.min_share:
         log(f"No document among the best {count} matches {options.min_share:.0%} of the query's weight")
-    elif filters:
-        log(f"No document that passes the filters has a term of this query{_other_values(searcher, encoded, filters)}")
+    elif options.filter:
+        searcher.report_filtered(encoded, options.filter)
     else:
         log("No document has a term of this query")
-
-
-def _other_values(searcher: "Searcher | HybridSearcher", query: Any, filters: Iterable[str]) -> str:
-    """Return which values of the filtered fields the best documents have without filters, for a message."""
-    from milco_pyserini.index.documents import filter_text
-
-    documents = [hit.document for hit in searcher.search_queries(query, 100)[0] if hit.document]
-    lists = []
-    for name in filters:
-        fields = [document.fields[name] for document in documents if name in document.fields]
-        values = {filter_text(value) for field in fields for value in (field if isinstance(field, list) else [field])}
-        lists += [f"{name} {', '.join(sorted(values)[:_SHOWN_VALUES])}"] if values else []
-    return f"; without filters, the best have {' and '.join(lists)}" if lists else ""
 
 
 def _snippets(

@@ -21,7 +21,7 @@ _MAX_RECORD_ID_BYTES = MAX_ID_BYTES - 66
 # More ids than this cannot share a 64-bit hash by chance, so rereading these finds a real duplicate.
 _CANDIDATES = 1000
 # Names that an index uses for the document itself, in Lucene and in stored JSON.
-_NOT_FIELDS = frozenset(("id", "contents", "raw", "vector"))
+NOT_FIELDS = frozenset(("id", "contents", "raw", "vector"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def document_fields(record: Mapping[str, Any], *used: str) -> dict[str, Any]:
     Args:
         used: names that are not fields, because they hold the id, the title or the text.
     """
-    return dict(_flat_fields({name: record[name] for name in record if name not in used and name not in _NOT_FIELDS}))
+    return dict(_flat_fields({name: record[name] for name in record if name not in used and name not in NOT_FIELDS}))
 
 
 def _flat_fields(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -75,7 +75,7 @@ FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Index:
     """A finished index.
 
@@ -235,6 +235,10 @@ class Index:
         """The engine that wrote it, with the settings of its manifest."""
         settings = self.manifest.get("build_settings", {}) | self.manifest.get("search_settings", {})
         return find_engine(self.manifest["engine"]).with_settings(settings)
+
+    def __repr__(self) -> str:
+        about = self.manifest
+        return f"Index({str(self.path)!r}, engine={about.get('engine')!r}, documents={about.get('documents')})"
 
     @property
     def generation(self) -> str:

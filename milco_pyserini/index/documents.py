@@ -26,15 +26,16 @@ from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_co
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
 from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
+from milco_pyserini.options import GivenFilters, parse_filters
 
 # Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
 MAX_VALUE_BYTES = 1024
-# Of a field with more values, these are not counted, and no range is found.
+# A field with more different values supports neither counts nor ranges.
 MAX_VALUES = 100_000
 # The field with the language of a document.
 LANGUAGE = "lang"
 PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
-# In place of its text, a passage names the one that has it.
+# A passage without the text names the one that has it.
 _HOLDER = "passage"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _RESERVED = ("id", "contents", "raw", "vector")
@@ -45,7 +46,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?
 # Kinds that have one in common.
 _JOINED = {"number": {"integer", "number"}, "string": {"date", "string"}, "strings": {"date", "string", "strings"}}
 _MAX_INTEGER = 2**63 - 1
-# Of a collection whose documents have more, something else is meant.
+_DIGITS = re.compile(r"[-+]?[0-9]+")
+# More values are not languages.
 _MAX_LANGUAGES = 1000
 # ASCII, which separates the columns of a run.
 WHITE_SPACE = re.compile(r"\s", re.ASCII)
@@ -339,40 +341,48 @@ def filter_text(value: Any) -> str:
     raise TypeError(f"{value!r} is {type(value).__name__}: filters compare strings, numbers and booleans")
 
 
+def field_type(name: str, fields: Mapping[str, str] | None, index: Path, use: str = "filter") -> str:
+    """Return the type of a stored field. Raises MilcoError if the index does not store it. use: for the message."""
+    if fields is None:
+        raise MilcoError(
+            f"{index} stores no fields to {use} by",
+            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant; or "
+            "fill the server with milco export --store",
+        )
+    if not fields:
+        raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
+    if name not in fields:
+        raise unknown_name(f"field of {index}", name, fields)
+    return fields[name]
+
+
 def validate_filters(
-    filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path
+    filters: GivenFilters, fields: Mapping[str, str] | None, index: Path
 ) -> dict[str, list[str] | dict[str, Any]]:
     """Return the texts of the values of filters, and ranges as they are.
 
     Raises:
-        MilcoError: the index does not store such a field, a filter has no value, or one that is too long, or a range
-            is not one of numbers or strings.
+        MilcoError: the index does not store such a field, a filter has no value, or one that is too long or not of the
+            field's type, or a range is not one of numbers or strings.
     """
-    if not isinstance(filters, Mapping):
-        raise TypeError(f'filters: expected {{"field": value}}, got {type(filters).__name__}')
-    if fields is None:
-        raise MilcoError(
-            f"{index} stores no fields to filter by",
-            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant; or "
-            "fill the server with milco export --store",
-        )
     wanted: dict[str, list[str] | dict[str, Any]] = {}
-    for name, given in filters.items():
-        if name not in fields:
-            if not fields:
-                raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
-            raise unknown_name(f"field of {index}", name, fields)
+    for name, given in parse_filters(filters).items():
+        kind = field_type(name, fields, index)
         if isinstance(given, Mapping):
             for operator, bound in given.items():
                 validate_name("comparison", operator, _COMPARISONS)
-                _comparable(name, bound, fields[name])
+                _comparable(name, bound, kind)
             wanted[name] = dict(given)
         else:
-            given = given if isinstance(given, list | tuple | set | frozenset) else [given]
-            wanted[name] = sorted(set(map(filter_text, given)))
+            values = given if isinstance(given, list | tuple | set | frozenset) else [given]
+            if kind == "number":
+                values = [_comparable(name, value, kind) for value in values]
+            wanted[name] = sorted(set(map(filter_text, values)))
         if not wanted[name]:
             raise MilcoError(f"filter {shown(name)} has no value: omit it, or give one")
         for text in wanted[name] if isinstance(wanted[name], list) else ():
+            if text in _COMPARISONS:
+                raise MilcoError(f"filter {shown(name)}: {text} is a comparison, not a value", _range_form(name))
             if len(text.encode()) > MAX_VALUE_BYTES:
                 raise MilcoError(
                     f"filter {shown(name)}: a value has {len(text.encode()):,} bytes, fields of up to "
@@ -391,13 +401,21 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
         values: of all documents; None if there are too many.
 
     Raises:
-        MilcoError: there are too many.
+        MilcoError: there are too many, or strings and a number would be compared.
     """
     if values is None:
         raise MilcoError(
             f"filter {shown(name)}: ranges are for fields of up to {MAX_VALUES:,} different values: store a coarser one"
         )
+    values = list(values)
     limits = [(_COMPARISONS[operator], _comparable(name, bound, kind)) for operator, bound in bounds.items()]
+    digits = set() if kind == "number" else {len(found[0]) for value in values if (found := _DIGITS.match(value))}
+    for _, limit in limits:
+        if kind != "number" and (found := _DIGITS.match(limit)) and digits != {len(found[0])}:
+            raise MilcoError(
+                f"filter {shown(name)}: its values are strings, which are compared by their characters, and not all "
+                f"begin with {len(found[0])} digits as {shown(limit)} does: index numbers to compare numbers"
+            )
     found = ((text, _comparable(name, text, kind)) for text in values)
     return sorted(text for text, value in found if all(holds(value, limit) for holds, limit in limits))
 
@@ -440,7 +458,13 @@ def _comparable(name: str, value: Any, kind: str) -> Any:
     try:
         return parse_number(filter_text(value))
     except ValueError:
-        raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none") from None
+        raise MilcoError(
+            f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none", _range_form(name)
+        ) from None
+
+
+def _range_form(name: str) -> str:
+    return f'A range is "{name}>=20", or {{"{name}": {{">=": 20}}}} in Python.'
 
 
 def _read_schema(documents: Iterable[Document], name: str, digest: str | None) -> tuple[DocumentSchema, str]:
@@ -452,11 +476,6 @@ def _read_schema(documents: Iterable[Document], name: str, digest: str | None) -
     for document in documents:
         texts.add(document)
         for field, value in document.fields.items():
-            if type(value) not in _KINDS:
-                kind = type(value).__name__
-                raise TypeError(
-                    f"field {field!r} of {document.id!r} is {kind}: expected a string, number, boolean or list"
-                )
             kinds.setdefault(field, set()).add(_kind(value))
         if isinstance(language := document.fields.get(LANGUAGE), str) and len(languages) < _MAX_LANGUAGES:
             languages.add(language)

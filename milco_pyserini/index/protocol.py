@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.encode.devices import require_devices
+from milco_pyserini.defaults import MINI, check_local_name
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import (
@@ -26,6 +27,7 @@ from milco_pyserini.index.documents import (
     CheckedDocuments,
     DocumentSource,
     Filters,
+    field_type,
     filter_text,
     parse_document,
     validate_filters,
@@ -33,7 +35,7 @@ from milco_pyserini.index.documents import (
 )
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
-from milco_pyserini.options import Balance, validate_number
+from milco_pyserini.options import Balance, GivenFilters, validate_number
 
 if TYPE_CHECKING:
     import pandas
@@ -115,9 +117,19 @@ class Hit:
         return {"docid": self.docid, "score": self.score, **known}
 
     @property
+    def title(self) -> str | None:
+        """The title of the document, "" if it has none; None if its corpus is not on this machine."""
+        return None if self.document is None else self.document.title
+
+    @property
     def text(self) -> str | None:
         """Title and text of the document; None if its corpus is not on this machine."""
         return None if self.document is None else self.document.contents
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the document; none if its corpus is not on this machine."""
+        return {} if self.document is None else self.document.fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +332,7 @@ class EngineSearcher:
         queries: Sequence[Any],
         k: int,
         threads: int = 1,
-        filters: Mapping[str, Any] | None = None,
+        filters: GivenFilters | None = None,
         balance: Balance | None = None,
     ) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.
@@ -329,8 +341,7 @@ class EngineSearcher:
         ignored; a query without terms has no hits.
 
         Args:
-            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field; or
-                in a range of them, {"year": {">=": 2000, "<": 2010}}.
+            filters: as for Searcher.search().
             balance: rank documents by their balanced scores.
 
         Raises:
@@ -375,7 +386,7 @@ class EngineSearcher:
         """
         self.require_open()
         if field not in self._values:
-            validate_filters({field: ""}, self.fields, self.path)
+            field_type(field, self.fields, self.path)
             with engine_errors(self.engine, "search", self.path):
                 counts = self.count_values(field, MAX_VALUES + 1)
             self._values[field] = counts if counts is not None and len(counts) <= MAX_VALUES else None
@@ -385,7 +396,7 @@ class EngineSearcher:
         """Implement values(); for more than this number of values, some of them, or None, are enough."""
         raise NotImplementedError
 
-    def _resolve(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+    def _resolve(self, filters: GivenFilters) -> dict[str, Any]:
         """Return filters by values only: for a range that the engine does not take, those in it."""
         wanted = validate_filters(filters, self.fields, self.path)
         return {
@@ -415,16 +426,14 @@ class EngineSearcher:
             raise MilcoError(
                 f"{what}: engine {self.engine} cannot balance scores: build an index of engine lucene or exact"
             )
-        if self.fields is None:
-            raise MilcoError(
-                f"{what}: {self.path} stores no fields to balance by", "Build it again with milco index --store"
-            )
-        if balance.field not in self.fields:
-            if not self.fields:
-                raise MilcoError(f"{what}: the documents of {self.path} have no fields")
-            raise unknown_name(f"field of {self.path}", balance.field, self.fields)
-        if (kind := self.fields[balance.field]) in ("strings", "mixed"):
-            raise MilcoError(f"{what}: its values are {kind}: only a field with one value per document can be balanced")
+        kind = field_type(balance.field, self.fields, self.path, "balance")
+        rule = "balance needs a field with one value per document, which many documents share, such as a language"
+        if kind not in ("string", "boolean"):
+            raise MilcoError(f"{what}: the type of its values is {kind}: {rule}")
+        counts = self.values(balance.field)
+        if counts is None or 2 * len(counts) > sum(counts.values()):
+            many = f"over {MAX_VALUES:,}" if counts is None else f"{len(counts):,}"
+            raise MilcoError(f"{what}: it has {many} different values in {self.num_documents:,} documents: {rule}")
 
     def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
         """Return what search() with a balance adds to the scores of those documents that the index has."""
@@ -501,8 +510,11 @@ class QueryOptions:
     query_encoder: "str | Path | MilcoEncoder | None" = None
 
     def __post_init__(self) -> None:
-        """Raise MilcoError if this machine lacks the device, before an index is opened and an encoder is loaded."""
+        """Raise MilcoError for a device or an encoder that this machine lacks, before an index is opened."""
         require_devices(str(self.device))
+        for name in (self.encoder, self.query_encoder):
+            if isinstance(name, str | Path) and name != MINI:
+                check_local_name(str(name))
 
 
 DEFAULT_QUERIES = QueryOptions()

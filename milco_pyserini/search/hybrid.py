@@ -4,11 +4,13 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import DocumentLookup, Hits
+from milco_pyserini.options import GivenFilters
+from milco_pyserini.search.base import BaseSearcher
 from milco_pyserini.search.fusion import METHODS, fuse, validate_weights
 from milco_pyserini.search.topics import SearchTopics
 
@@ -23,7 +25,7 @@ _DEPTH = 100
 HYBRID_METHODS = METHODS[:2]
 
 
-class HybridSearcher:
+class HybridSearcher(BaseSearcher):
     """Several searchers of one collection as one. Searcher.open() makes it of paths.
 
     >>> from milco_pyserini import Searcher
@@ -59,11 +61,8 @@ class HybridSearcher:
         self.method = fuse
         self.weights = weights
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __repr__(self) -> str:
+        return f"HybridSearcher({self.searchers}, fuse={self.method!r})"
 
     def close(self) -> None:
         """Close all searchers; a second call has no effect. No thread may be searching."""
@@ -117,45 +116,7 @@ class HybridSearcher:
                     break
             yield
 
-    def search(
-        self,
-        text: str,
-        k: int = 10,
-        *,
-        threads: int = 1,
-        filters: Mapping[str, Any] | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> Hits:
-        """Return the k best documents for a text: Hit.by_index has the rank and score that each index gave.
-
-        Args:
-            threads, filters, max_passage, balance: as for Searcher.search(), in each index.
-
-        Raises:
-            MilcoError: as Searcher.search(), of whichever index it is.
-        """
-        if not isinstance(text, str):
-            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        options: dict[str, Any] = {"filters": filters, "max_passage": max_passage, "balance": balance}
-        return self.search_batch([text], k, threads, **options)[0]
-
-    def search_batch(
-        self,
-        texts: Sequence[str],
-        k: int = 1000,
-        threads: int = 1,
-        *,
-        filters: Mapping[str, Any] | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> list[Hits]:
-        """Return the k best documents for each of many texts, in their order. Arguments as for search()."""
-        self.validate_search(k, filters, balance)
-        options: dict[str, Any] = {"filters": filters, "max_passage": max_passage, "balance": balance}
-        return self.search_queries(self.encode_queries(texts), k, threads, **options)
-
-    def validate_search(self, k: int = 1, filters: Mapping[str, Any] | None = None, balance: str | None = None) -> None:
+    def validate_search(self, k: int = 1, filters: GivenFilters | None = None, balance: str | None = None) -> None:
         """Raise MilcoError, before an encoder is loaded or the first index is searched, if search() would."""
         for searcher in self.searchers:
             searcher.validate_search(k, filters, balance)
@@ -177,7 +138,7 @@ class HybridSearcher:
         queries: Sequence[tuple[Any, ...]],
         k: int = 1000,
         threads: int = 1,
-        filters: Mapping[str, Any] | None = None,
+        filters: GivenFilters | None = None,
         min_share: float | None = None,
         max_passage: bool | str = False,
         balance: str | None = None,
@@ -206,7 +167,7 @@ class HybridSearcher:
         passages: int | None = None,
         delimiter: str = PASSAGE_DELIMITER,
         remove_query: bool = False,
-        filters: Mapping[str, Any] | None = None,
+        filters: GivenFilters | None = None,
         balance: str | None = None,
     ) -> Iterator[tuple[str, str, Hits]]:
         """Yield id, text and hits of every topic, in order. Arguments as for Searcher.search_topics().

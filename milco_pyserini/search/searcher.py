@@ -18,7 +18,8 @@ from milco_pyserini.index.documents import validate_filters
 from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
-from milco_pyserini.options import Balance, validate_number
+from milco_pyserini.options import Balance, GivenFilters, validate_number
+from milco_pyserini.search.base import BaseSearcher
 from milco_pyserini.search.hybrid import HybridSearcher
 from milco_pyserini.search.topics import SearchTopics
 from milco_pyserini.sparse import SparseBatch
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _FACTOR = 4
 
 
-class Searcher:
+class Searcher(BaseSearcher):
     """An open index with its encoder: texts in, hits out. Works with every engine.
 
     >>> from milco_pyserini import Searcher
@@ -62,6 +63,8 @@ class Searcher:
         settings: Mapping[str, Any] | None = None,
         corpus: str | None = None,
     ) -> None:
+        if not isinstance(index, Index):
+            raise TypeError(f"Searcher() expects an open Index, not {index!r}: use Searcher.open({str(index)!r})")
         self.options = queries or QueryOptions()
         self.index, self.engine_searcher = index.open_searcher(settings)
         self._corpus = corpus
@@ -74,11 +77,8 @@ class Searcher:
             self.engine_searcher.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __repr__(self) -> str:
+        return repr(self.index).replace("Index", type(self).__name__, 1)
 
     def close(self) -> None:
         """Close the index and free the encoder; a second call has no effect. No thread may be searching.
@@ -159,6 +159,8 @@ class Searcher:
             MilcoError: if there is no index, a file of it is damaged, or its engine is not available; if there are
                 several indexes and no fuse, or the reverse.
         """
+        if not isinstance(path, str | Path | Sequence):
+            raise TypeError(f"Searcher.open() expects the directory of an index or a list of them, not {path!r}")
         if not isinstance(path, str | Path):
             of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
             for name, value in (of_one | {"query_encoder": query_encoder}).items():
@@ -248,69 +250,7 @@ class Searcher:
             finally:
                 self._lookup = lookup
 
-    def search(
-        self,
-        text: str,
-        k: int = 10,
-        *,
-        threads: int = 1,
-        filters: Mapping[str, Any] | None = None,
-        alpha: float | None = None,
-        views: Sequence[str] = (),
-        min_share: float | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> Hits:
-        """Return the k best documents for a text.
-
-        >>> hits = searcher.search("Who invented the telephone?", k=3)  # doctest: +SKIP
-        >>> hits[0].docid, hits[0].score, hits[0].text  # doctest: +SKIP
-
-        Args:
-            threads: threads that share the documents of a large index (lucene).
-            filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field; or
-                a value in a range: {"year": {">=": 2000, "<": 2010}}.
-            alpha: weigh the views of the query, as open() does for all queries.
-            views: search with some views only, of "pivot" and "source"; none for all that the index has.
-            min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1.
-            max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); in place of
-                True, the delimiter of document and number in the ids of a corpus that was split before it was encoded.
-            balance: balance the values of a stored field, such as "lang": the mean score of all documents of a language
-                is subtracted from the score of each; "lang=0.5" subtracts half of it (lucene, exact, remote).
-
-        Raises:
-            MilcoError: if k is below 1, the index stores no such field, lacks a view, has no shares, holds no passages
-                or cannot balance, or as query_encoder.
-        """
-        if not isinstance(text, str):
-            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        options: dict[str, Any] = {"filters": filters, "alpha": alpha, "views": views, "min_share": min_share}
-        return self.search_batch([text], k, threads, max_passage=max_passage, balance=balance, **options)[0]
-
-    def search_batch(
-        self,
-        texts: Sequence[str],
-        k: int = 1000,
-        threads: int = 1,
-        *,
-        filters: Mapping[str, Any] | None = None,
-        alpha: float | None = None,
-        views: Sequence[str] = (),
-        min_share: float | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> list[Hits]:
-        """Return the k best documents for each of many texts, in their order.
-
-        Args:
-            threads: threads that search.
-            filters, alpha, views, min_share, max_passage, balance: as for search().
-        """
-        self.validate_search(k, filters, balance)
-        queries = self.encode_queries(texts, alpha, views)
-        return self.search_queries(queries, k, threads, filters, min_share, max_passage, balance)
-
-    def validate_search(self, k: int = 1, filters: Mapping[str, Any] | None = None, balance: str | None = None) -> None:
+    def validate_search(self, k: int = 1, filters: GivenFilters | None = None, balance: str | None = None) -> None:
         """Raise MilcoError, before an encoder is loaded, if search() would. Arguments as for search()."""
         _validate_count("k", k)
         if filters:
@@ -333,7 +273,7 @@ class Searcher:
         queries: Sequence[Any],
         k: int = 1000,
         threads: int = 1,
-        filters: Mapping[str, Any] | None = None,
+        filters: GivenFilters | None = None,
         min_share: float | None = None,
         max_passage: bool | str = False,
         balance: str | None = None,
@@ -391,7 +331,7 @@ class Searcher:
         passages: int | None = None,
         delimiter: str = PASSAGE_DELIMITER,
         remove_query: bool = False,
-        filters: Mapping[str, Any] | None = None,
+        filters: GivenFilters | None = None,
         balance: str | None = None,
     ) -> Iterator[tuple[str, Any, Hits]]:
         """Yield id, query and hits of every topic, in order.
@@ -445,6 +385,9 @@ class Searcher:
             UnknownDocument: if the index has no such document.
             MilcoError: if the queries of the index are not weighted terms.
         """
+        _validate_texts([text])
+        if not isinstance(docid, str):
+            raise TypeError(f"docid is {docid!r}, expected a str")
         self.validate_search(balance=balance)
         return self.explainer(alpha, views).explain(text, [docid], balance=balance)[0]
 
@@ -513,7 +456,7 @@ def search_documents(
     passages: int,
     delimiter: str = PASSAGE_DELIMITER,
     threads: int = 1,
-    filters: Mapping[str, Any] | None = None,
+    filters: GivenFilters | None = None,
     lookup: DocumentLookup | None = None,
     balance: Balance | None = None,
 ) -> list[Hits]:

@@ -106,7 +106,9 @@ def _document(item: Any, number: int) -> Document:
         _validate_types(number, fields)
         # Vectors in memory may have ids that no run can hold, and so may their documents.
         identity = item.id if isinstance(item.id, str) else record_id(fields["id"])
-        return replace(item, id=identity, fields=document_fields(_plain_fields(number, item.fields)))
+        fields = _plain_fields(number, item.fields)
+        reserved = {name: fields[name] for name in NOT_FIELDS & fields.keys()}
+        return replace(item, id=identity, fields=document_fields(fields) | reserved)
     if isinstance(item, Mapping):
         fields = {str(name): value for name, value in item.items()}
     elif isinstance(item, tuple) and len(item) == 2:

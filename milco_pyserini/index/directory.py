@@ -1,7 +1,7 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -12,7 +12,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import VECTORS
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, CONTENT, SEARCH, Engine, EngineSearcher, open_documents
@@ -70,6 +70,7 @@ from milco_pyserini.sparse.store import texts_before, validate_shard_id
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus
     from milco_pyserini.encode.encoder import MilcoEncoder
+    from milco_pyserini.encode.plan import EncodePlan
 
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
@@ -163,8 +164,6 @@ class Index:
         is_texts = _is_texts(source) and not chosen.indexes_texts
         if store_documents is None:
             store_documents = is_texts and chosen.stores_documents
-        if isinstance(source, SparseBatch) and isinstance(encoder, str | Path):
-            raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
         if topics is not None and chosen.exactness != APPROXIMATE:
             raise MilcoError(f"`topics`: {chosen.name} is exact, there is no recall to measure")
         if store_documents and not chosen.stores_documents:
@@ -178,10 +177,7 @@ class Index:
         validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
         if is_texts:
-            refused = {"ids": ids is not None, "corpus": corpus is not None, "plain": plain, "scale": scale is not None}
-            for name, is_given in (refused | {"shard_num": shard_num > 1}).items():
-                if is_given:
-                    raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
+            _refuse_for_texts(ids=ids, corpus=corpus, plain=plain, scale=scale, shard_num=shard_num > 1)
             options = {"store_documents": store_documents, "topics": topics, "threads": threads, "overwrite": overwrite}
             return _build_from_texts(open_corpus(source), path, chosen, encoder, prune, views, options)
         if shard_num > 1:
@@ -304,7 +300,7 @@ class Index:
         since: Any = None,
         delete: Collection[str] | None = None,
         ids: Sequence[str] | None = None,
-        encoder: "MilcoEncoder | None" = None,
+        encoder: "str | Path | MilcoEncoder | None" = None,
         prune: Sequence[str] = (),
         views: Sequence[str] = (),
         plain: bool = False,
@@ -318,11 +314,13 @@ class Index:
         remaining documents, for searches. The same update once more, and an empty delete, change nothing.
 
         Args:
-            source: documents to add; one with the id of another replaces it. As for build().
+            source: documents to add, as for build(): texts, which are encoded as those of the index were, or vectors.
+                One with the id of another replaces it.
             since: the vectors that the index was built from: only what differs from them is written, and documents that
                 source lacks are deleted.
             delete: ids of documents to delete, which need not exist.
-            ids, encoder, prune, views, plain, scale, corpus, threads: as for build(), and as the index was built.
+            encoder: of texts, where the index's encoder is now, or that encoder, loaded.
+            ids, prune, views, plain, scale, corpus, threads: as for build(), and as the index was built.
 
         Returns:
             The updated index.
@@ -331,15 +329,13 @@ class Index:
             MilcoError: the engine cannot update indexes, the vectors were encoded in another way or since is not what
                 the index was built from, no document would be left, or another command changed the index meanwhile.
         """
+        self._validate_updatable()
         engine = self.engine
-        if not engine.is_updatable:
-            valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
-            instead = f"use {engine.written_by} with `since`" if engine.written_by else "build it again"
-            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: {instead}")
-        if self.shards or "shard" in self.manifest:
-            raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
         if source is None and (since is not None or delete is None):
             raise MilcoError("an update needs documents to add (`source`) or ids to delete (`delete`)")
+        if delete is not None and not isinstance(delete, str):
+            # An iterator is read more than once.
+            delete = list(delete)
         for name, values in (("delete", delete or ()), ("prune", prune), ("views", views)):
             if isinstance(values, str) or not all(isinstance(value, str) for value in values):
                 raise TypeError(f"{name}={values!r}: expected a list of strings")
@@ -349,6 +345,14 @@ class Index:
             log(f"{self.path} is unchanged: there are no docids to delete")
             return self
         engine.available()
+        if since is None and source is not None and self.vectors.get("split_passages"):
+            raise MilcoError(
+                f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
+                "was built from as `since`"
+            )
+        if _is_texts(source):
+            _refuse_for_texts(since=since, ids=ids, prune=prune, views=views, plain=plain, scale=scale, corpus=corpus)
+            return self._update_from_texts(open_corpus(source), encoder, delete, threads)
         opened = partial(
             cast(SparseEngine, engine).open_source,
             prune=prune,
@@ -390,11 +394,6 @@ class Index:
                 f"{self.path} has been updated without `since`, so it no longer matches {older.path}: build it again, "
                 "or update with all documents, without `since`"
             )
-        if older is None and documents is not None and self.vectors.get("split_passages"):
-            raise MilcoError(
-                f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
-                "was built from as `since`"
-            )
         if corpus is not None and (documents is None or "fields" not in self.manifest):
             raise MilcoError(f"`corpus`: this update of {self.path} stores no documents, omit it")
         searcher = None
@@ -409,12 +408,64 @@ class Index:
         changes = DocumentChanges(path, manifest, documents, older, delete or (), request, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 
+    def _update_from_texts(
+        self,
+        corpus: "Corpus",
+        encoder: "str | Path | MilcoEncoder | None",
+        delete: Collection[str] | None,
+        threads: int,
+    ) -> "Index":
+        from milco_pyserini.encode.plan import EncodePlan
+
+        if self.vectors.get("plain"):
+            raise MilcoError(f"{self.path} holds external vectors: update it with a store of them, not with texts")
+        settings = {name: self.vectors[name] for name in ("max_length", "lowercase", "scale") if name in self.vectors}
+        rules, views = (self.vectors.get("pruning") or "").split(), self.vectors.get("views", ())
+        plan = EncodePlan(prune=tuple(rules), views=tuple(views), **settings)
+        stored = {"corpus": corpus} if "fields" in self.manifest else {}
+        with _encoded_texts(corpus, self.path, plan, encoder, bool(stored), self.vectors) as store:
+            return self.update(store, delete=delete, threads=threads, **stored)
+
+    def add(self, documents: Any, *, encoder: "str | Path | MilcoEncoder | None" = None, threads: int = 1) -> "Index":
+        """Add texts, as update() does.
+
+        Raises:
+            MilcoError: the index has a document with one of the ids; or as update().
+        """
+        if not _is_texts(documents):
+            raise TypeError(
+                f"add() expects texts as Index.build() takes them, not {type(documents).__name__}: see update()"
+            )
+        self._validate_updatable()
+        corpus = open_corpus(documents)
+        with self.searcher() as searcher:
+            for document in corpus:
+                if searcher.weights(document.id, ()) is not None:
+                    raise MilcoError(
+                        f"{self.path} has a document {shown(document.id)}: add() takes new ids only",
+                        "Pass an id with each document, or replace documents by update().",
+                    )
+        return self.update(corpus, encoder=encoder, threads=threads)
+
+    def delete(self, docids: Collection[str]) -> "Index":
+        """Delete documents, which need not exist, as update() does."""
+        return self.update(delete=docids)
+
     def save_settings(self, settings: Mapping[str, Any], recall: dict) -> "Index":
         """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
         engine = self.engine.with_settings(settings, when=SEARCH)
         manifest = self.manifest | {"search_settings": engine.settings(SEARCH), "recall": recall}
         write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
+
+    def _validate_updatable(self) -> None:
+        engine = self.engine
+        if not engine.is_updatable:
+            valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
+            instead = f"use {engine.written_by} with `since`" if engine.written_by else "build it again"
+            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: {instead}")
+        if self.shards or "shard" in self.manifest:
+            raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
 
     def _validate_scanned(self, engine: Engine) -> None:
         """Raise MilcoError if the engine's library would read files that the manifest does not list."""
@@ -461,7 +512,6 @@ def _build_from_texts(
     options: Mapping[str, Any],
 ) -> Index:
     """Encode texts into a temporary store, and build an index of it. options: further ones of Index.build()."""
-    from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.plan import EncodePlan
 
     if not isinstance(engine, SparseEngine):
@@ -474,17 +524,50 @@ def _build_from_texts(
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
     if not existing or existing.get("vectors", {}).get("corpus_hash") != corpus.check().digest:
         validate_output_directory(path, options["overwrite"], _is_replaceable)
-    if options["store_documents"]:
-        # Fields that cannot be stored are an error before any text is encoded, too.
-        open_corpus_documents({}, path, corpus)
-        options = {**options, "corpus": corpus}
+    stored = {"corpus": corpus} if options["store_documents"] else {}
     plan = EncodePlan(prune=tuple(prune), views=tuple(views))
-    if isinstance(encoder, str | Path):
+    with _encoded_texts(corpus, path, plan, encoder, bool(stored)) as store:
+        manifest = VectorStore.open(store).manifest
+        if manifest["empty_documents"] == manifest["documents"]:
+            raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
+        return Index.build(store, path, engine, **options, **stored)
+
+
+@contextlib.contextmanager
+def _encoded_texts(
+    corpus: "Corpus",
+    path: Path,
+    plan: "EncodePlan",
+    encoder: "str | Path | MilcoEncoder | None",
+    is_stored: bool,
+    vectors: dict | None = None,
+) -> Iterator[Path]:
+    """Yield a temporary store next to an index with the vectors of texts.
+
+    Args:
+        is_stored: the index stores documents: fields that it cannot store are an error before any text is encoded.
+        vectors: manifest of the vectors of an existing index, whose encoder encodes the texts.
+    """
+    from milco_pyserini.encode.contract import open_query_encoder
+    from milco_pyserini.encode.corpus import encode_corpus
+
+    corpus.check()
+    if is_stored:
+        open_corpus_documents({}, path, corpus)
+    if vectors is not None:
+        encoder = open_query_encoder(vectors, encoder, dtype=vectors.get("dtype", "auto")).encoder
+    elif isinstance(encoder, str | Path):
         plan, encoder = replace(plan, encoder=str(encoder)), None
     with scratch_directory(path) as scratch:
-        store = scratch / "vectors"
-        encode_corpus(corpus, store, plan, encoder=encoder)
-        return Index.build(store, path, engine, **options)
+        encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder)
+        yield scratch / "vectors"
+
+
+def _refuse_for_texts(**given: Any) -> None:
+    """Raise MilcoError for an argument that only vectors take."""
+    for name, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
 
 
 def build_index(

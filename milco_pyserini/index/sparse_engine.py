@@ -234,6 +234,8 @@ class BatchDocuments:
     path = Path("the given vectors")
 
     def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
+        if isinstance(encoder, str | Path):
+            raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
         vocabulary = batch.vocabulary or (None if encoder is None else encoder.vocabulary)
         if ids is None or vocabulary is None:
             raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")

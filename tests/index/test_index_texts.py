@@ -5,9 +5,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from built import INDEXES
 from golden_set import GOLDEN
 
 from milco_pyserini import Index, MilcoEncoder, Searcher, VectorStore
+from milco_pyserini.corpora import Document
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -68,6 +70,52 @@ def test_an_interrupted_encoding_of_a_generator_continues_with_the_same_texts(
         encode_corpus(["x", "y"], tmp_path / "vectors", plan, encoder=encoder)
     assert encode_corpus(iter(TEXTS), tmp_path / "vectors", plan, encoder=encoder) is not None
     assert "resuming, 1 of 2 parts exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", [kind for kind in INDEXES if kind.values[0] in ("lucene", "qdrant")])
+def test_texts_are_added_replaced_and_deleted(engine: str, encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """Encoded as those of the index were; the result is that of an index of all texts, with their fields."""
+    records = [{"id": f"d{number}", "text": text, "year": number} for number, text in enumerate(TEXTS)]
+    index = Index.build(records, tmp_path / "index", engine, encoder=encoder, prune=["top-k:20"])
+    more = [{"id": "new", "text": "Orchestras play music.", "year": 7}, ("d1", "The Rhine is a river in Europe.")]
+    with pytest.raises(MilcoError, match="has a document 'd1': add"):
+        index.add(more)
+    with pytest.raises(TypeError, match="add.* expects texts .*, not str"):
+        index.add("vectors")
+    index = index.add(iter(more[:1]), encoder=encoder)
+    index = index.update(pd.DataFrame([more[1]], columns=["id", "text"]), delete=(docid for docid in ["d0", "no"]))
+    assert index.vectors["pruning"] == "top-k:20" and index.manifest["fields"] == {"year": "number"}
+    expected = Index.build(more, tmp_path / "anew", engine, encoder=encoder, prune=["top-k:20"])
+    with Searcher.open(index.path) as updated, Searcher.open(expected.path) as anew:
+        for query in (*TEXTS, "music of the Rhine"):
+            pairs = [
+                [(hit.docid, hit.score, hit.text, hit.fields) for hit in one.search(query)] for one in (updated, anew)
+            ]
+            assert pairs[0] == pairs[1] and pairs[0]
+    assert index.delete(["new"]).manifest["documents"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["anew", "index"]
+
+
+def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """Before anything is encoded."""
+    index = Index.build(TEXTS, tmp_path / "index", encoder=encoder)
+    for options, message in (
+        ({"source": TEXTS, "prune": ["top-k:3"]}, "`prune` is for vectors, not for texts"),
+        ({"source": TEXTS, "since": "vectors"}, "`since` is for vectors, not for texts"),
+        ({"source": ["a", ("0", "b")]}, "duplicate id '0'"),
+        ({"source": TEXTS, "encoder": "mini"}, "does not fit: the vectors were encoded by"),
+        ({"source": [Document("d", "", "x", {"raw": 1})]}, "cannot store a field named 'raw'"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            index.update(**options)
+    with pytest.raises(MilcoError, match="engine exact cannot update an index"):
+        Index.build(TEXTS, tmp_path / "exact", "exact", encoder=encoder).add(TEXTS)
+
+
+def test_texts_without_terms_are_named_as_they_were_given(encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """The temporary store is not."""
+    with pytest.raises(MilcoError, match="^the given corpus holds no document with a term: nothing to index"):
+        Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder, prune=["threshold:1000"])
 
 
 def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:

@@ -100,13 +100,13 @@ def test_an_unknown_field_is_reported_before_the_encoder_is_loaded(
     topics, run = tmp_path / "topics.tsv", tmp_path / "run.txt"
     topics.write_text(f"1\t{QUERY}\n")
     what = ["--query", QUERY] if kind == "--query" else ["--topics", str(topics), "--output", str(run)]
-    assert main(["--index", str(index().path), "--encoder", str(tmp_path / "nowhere"), *what, *arguments]) == 2
+    assert main(["--index", str(index().path), "--encoder", str(tmp_path), *what, *arguments]) == 2
     assert message in capsys.readouterr().err and not run.exists()
 
 
 def test_a_searcher_reports_an_unknown_field_before_it_encodes(tmp_path: Path) -> None:
     """For texts, batches and topics, which would need the encoder."""
-    with Searcher.open(index().path, tmp_path / "nowhere") as opened:
+    with Searcher.open(index().path, tmp_path) as opened:
         for options in ({"balance": "lng"}, {"filters": {"lng": "de"}}):
             with pytest.raises(MilcoError, match="did you mean 'lang'"):
                 opened.search(QUERY, **options)  # type: ignore[arg-type]

@@ -140,6 +140,10 @@ def test_an_index_that_stores_documents_needs_no_corpus(
     assert [hit.document for hit in every] == [
         document for docid in every.docids for document in corpus if document.id == docid
     ]
+    hit = stored.search(QUERY, 1, filters="year>=1876")[0]
+    assert (hit.title, hit.fields) == (hit.docid, {"lang": languages[hit.docid], "year": 1876})
+    assert repr(stored) == repr(stored.index).replace("Index", "Searcher")
+    assert repr(built) == f"Index('{built.path}', engine='exact', documents=3)"
     assert english.docids == [docid for docid in every.docids if docid != "music"] and english.total == 2
     assert stored.search_batch([QUERY], filters={"lang": ["de", "fr"]})[0].docids == ["music"]
     topics = SearchTopics(["q"], texts=[QUERY])
@@ -155,6 +159,9 @@ def test_an_index_that_stores_documents_needs_no_corpus(
         "No document that passes the filters has a term of this query; without filters, the best have lang de, en"
         in (capsys.readouterr().err)
     )
+    assert not any(stored.search_batch([QUERY, "music"], filters=["lang=fr"]))
+    logged = capsys.readouterr().err
+    assert logged.count("No document that passes the filters") == logged.count("these 2 queries; without filters") == 1
     for given, message in (("lang", "expected FIELD=VALUE"), ("lng=de", "did you mean 'lang'"), ("=x", "FIELD=VALUE")):
         assert search([*common, "--filter", given]) == 2
         assert message in capsys.readouterr().err
@@ -320,8 +327,17 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
         Index.open(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"a SparseBatch, not from csr_array; see SparseBatch\.from_scipy"):
         Index.build(csr_array([[1.0]]), tmp_path / "index", "exact")
-    with pytest.raises(TypeError, match=r"filters: expected .*, got str"):
-        searcher.search(QUERY, filters="lang=de")  # type: ignore[arg-type]
+    for call, message in (
+        (lambda: searcher.search(QUERY, filters=7), "filters=7: expected"),
+        (lambda: Searcher("shop.lucene"), r"use Searcher.open\('shop.lucene'\)"),
+        (lambda: Searcher.open(None), "expects the directory of an index or a list of them, not None"),
+        (lambda: searcher.explain(QUERY, 3), "docid is 3, expected a str"),
+        (lambda: searcher.explain(3, "phone"), "text 0 is int, expected a str"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+    with pytest.raises(MilcoError, match="no encoder at 'minni'"):
+        Searcher.open(searcher.index.path, "minni")
     assert not (tmp_path / "index").exists()
 
 

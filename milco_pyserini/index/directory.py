@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
@@ -15,7 +15,16 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import APPROXIMATE, BUILD, CONTENT, SEARCH, Engine, EngineSearcher, open_documents
+from milco_pyserini.index.protocol import (
+    APPROXIMATE,
+    BUILD,
+    CONTENT,
+    SEARCH,
+    Engine,
+    EngineSearcher,
+    is_given,
+    open_documents,
+)
 from milco_pyserini.index.recall import report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.shards import (
@@ -183,18 +192,9 @@ class Index:
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        documents = open_documents(
-            chosen,
-            source,
-            prune=prune or None,
-            views=views or None,
-            plain=plain or None,
-            scale=scale,
-            ids=ids,
-            encoder=encoder,
-            shard_num=shard and shard_num,
-            shard_id=shard and shard_id,
-        )
+        shards = {} if shard is None else {"shard_num": shard_num, "shard_id": shard_id}
+        how = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids, "encoder": encoder}
+        documents = open_documents(chosen, source, **how, **shards)
         validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else chosen.open_topics(Path(topics))
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
@@ -350,19 +350,11 @@ class Index:
                 f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
                 "was built from as `since`"
             )
+        how = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
         if _is_texts(source):
-            _refuse_for_texts(since=since, ids=ids, prune=prune, views=views, plain=plain, scale=scale, corpus=corpus)
+            _refuse_for_texts(since=since, corpus=corpus, **how)
             return self._update_from_texts(open_corpus(source), encoder, delete, threads)
-        opened = partial(
-            cast(SparseEngine, engine).open_source,
-            prune=prune,
-            views=views,
-            plain=plain,
-            scale=scale,
-            ids=ids,
-            encoder=encoder,
-        )
-
+        opened: Any = partial(open_documents, engine, encoder=encoder, **how)
         if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
             source, since = VectorStore.open(source), VectorStore.open(since)
         documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
@@ -422,9 +414,9 @@ class Index:
         settings = {name: self.vectors[name] for name in ("max_length", "lowercase", "scale") if name in self.vectors}
         rules, views = (self.vectors.get("pruning") or "").split(), self.vectors.get("views", ())
         plan = EncodePlan(prune=tuple(rules), views=tuple(views), **settings)
-        stored = {"corpus": corpus} if "fields" in self.manifest else {}
-        with _encoded_texts(corpus, self.path, plan, encoder, bool(stored), self.vectors) as store:
-            return self.update(store, delete=delete, threads=threads, **stored)
+        stored = corpus if "fields" in self.manifest else None
+        with _encoded_texts(corpus, self.path, plan, encoder, stored is not None, self.vectors) as store:
+            return self.update(store, delete=delete, threads=threads, corpus=stored)
 
     def add(self, documents: Any, *, encoder: "str | Path | MilcoEncoder | None" = None, threads: int = 1) -> "Index":
         """Add texts, as update() does.
@@ -524,13 +516,13 @@ def _build_from_texts(
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
     if not existing or existing.get("vectors", {}).get("corpus_hash") != corpus.check().digest:
         validate_output_directory(path, options["overwrite"], _is_replaceable)
-    stored = {"corpus": corpus} if options["store_documents"] else {}
+    stored = corpus if options["store_documents"] else None
     plan = EncodePlan(prune=tuple(prune), views=tuple(views))
-    with _encoded_texts(corpus, path, plan, encoder, bool(stored)) as store:
+    with _encoded_texts(corpus, path, plan, encoder, stored is not None) as store:
         manifest = VectorStore.open(store).manifest
         if manifest["empty_documents"] == manifest["documents"]:
             raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
-        return Index.build(store, path, engine, **options, **stored)
+        return Index.build(store, path, engine, corpus=stored, **options)
 
 
 @contextlib.contextmanager
@@ -566,7 +558,7 @@ def _encoded_texts(
 def _refuse_for_texts(**given: Any) -> None:
     """Raise MilcoError for an argument that only vectors take."""
     for name, value in given.items():
-        if value is not None and value is not False and value != ():
+        if is_given(value):
             raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
 
 

@@ -409,12 +409,12 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
         )
     values = list(values)
     limits = [(_COMPARISONS[operator], _comparable(name, bound, kind)) for operator, bound in bounds.items()]
-    digits = set() if kind == "number" else {len(found[0]) for value in values if (found := _DIGITS.match(value))}
+    digits = set() if kind == "number" else {len(number[0]) for value in values if (number := _DIGITS.match(value))}
     for _, limit in limits:
-        if kind != "number" and (found := _DIGITS.match(limit)) and digits != {len(found[0])}:
+        if kind != "number" and (number := _DIGITS.match(limit)) and digits != {len(number[0])}:
             raise MilcoError(
                 f"filter {shown(name)}: its values are strings, which are compared by their characters, and not all "
-                f"begin with {len(found[0])} digits as {shown(limit)} does: index numbers to compare numbers"
+                f"begin with {len(number[0])} digits as {shown(limit)} does: index numbers to compare numbers"
             )
     found = ((text, _comparable(name, text, kind)) for text in values)
     return sorted(text for text, value in found if all(holds(value, limit) for holds, limit in limits))

@@ -646,9 +646,14 @@ class Engine:
         return dataclasses.replace(self, **settings)
 
 
+def is_given(option: Any) -> bool:
+    """Return whether an argument is neither None nor False nor an empty sequence."""
+    return not (option is None or option is False or (isinstance(option, Sequence) and not option))
+
+
 def open_documents(engine: Engine, source: Any, **options: Any) -> "DocumentSource":
     """Return engine.open_source() with the options that are given. Raises MilcoError for one that it does not take."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if is_given(value)}
     taken = inspect.signature(engine.open_source).parameters
     for name in given:
         if name not in taken:

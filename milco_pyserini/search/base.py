@@ -1,6 +1,6 @@
 """The base of the searchers of one index and of several: texts in, hits out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from milco_pyserini.console import log
@@ -13,38 +13,19 @@ _SHOWN_VALUES = 12
 
 
 class BaseSearcher:
-    """Searches for texts: encodes them, and searches with the encoded queries. Subclasses implement both steps."""
+    """Searches for texts: encodes them, and searches with the encoded queries."""
+
+    # Subclasses define these.
+    close: Callable[[], None]
+    validate_search: Callable[..., None]
+    encode_queries: Callable[..., Any]
+    search_queries: Callable[..., list[Hits]]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the indexes."""
-        raise NotImplementedError
-
-    def validate_search(self, k: int = 1, filters: GivenFilters | None = None, balance: str | None = None) -> None:
-        """Raise MilcoError, before an encoder is loaded, if search() would. Arguments as for search()."""
-        raise NotImplementedError
-
-    def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
-        """Return an encoded query for each text, for search_queries(). alpha, views: as for search()."""
-        raise NotImplementedError
-
-    def search_queries(
-        self,
-        queries: Sequence[Any],
-        k: int = 1000,
-        threads: int = 1,
-        filters: GivenFilters | None = None,
-        min_share: float | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries. Arguments as for search()."""
-        raise NotImplementedError
 
     def search(
         self,

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import DocumentLookup, Hits
 from milco_pyserini.options import GivenFilters
@@ -157,19 +156,7 @@ class HybridSearcher(BaseSearcher):
         ]
         return [self._fused(found, k) for found in zip(*rankings, strict=True)]
 
-    def search_topics(
-        self,
-        topics: SearchTopics,
-        k: int = 1000,
-        *,
-        threads: int = 1,
-        batch_size: int = 64,
-        passages: int | None = None,
-        delimiter: str = PASSAGE_DELIMITER,
-        remove_query: bool = False,
-        filters: GivenFilters | None = None,
-        balance: str | None = None,
-    ) -> Iterator[tuple[str, str, Hits]]:
+    def search_topics(self, topics: SearchTopics, k: int = 1000, **options: Any) -> Iterator[tuple[str, str, Hits]]:
         """Yield id, text and hits of every topic, in order. Arguments as for Searcher.search_topics().
 
         Raises:
@@ -177,21 +164,8 @@ class HybridSearcher(BaseSearcher):
         """
         if topics.texts is None:
             raise MilcoError("several indexes are searched for texts, which each encodes in its own way: give texts")
-        self.validate_search(k, filters, balance)
-        rankings = [
-            searcher.search_topics(
-                topics,
-                max(k, _DEPTH),
-                threads=threads,
-                batch_size=batch_size,
-                passages=passages,
-                delimiter=delimiter,
-                remove_query=remove_query,
-                filters=filters,
-                balance=balance,
-            )
-            for searcher in self.searchers
-        ]
+        self.validate_search(k, options.get("filters"), options.get("balance"))
+        rankings = [searcher.search_topics(topics, max(k, _DEPTH), **options) for searcher in self.searchers]
         for text, found in zip(topics.texts, zip(*rankings, strict=True), strict=True):
             yield found[0][0], text, self._fused([hits for _, _, hits in found], k)
 

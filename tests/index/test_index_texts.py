@@ -80,7 +80,7 @@ def test_texts_are_added_replaced_and_deleted(engine: str, encoder: MilcoEncoder
     more = [{"id": "new", "text": "Orchestras play music.", "year": 7}, ("d1", "The Rhine is a river in Europe.")]
     with pytest.raises(MilcoError, match="has a document 'd1': add"):
         index.add(more)
-    with pytest.raises(TypeError, match="add.* expects texts .*, not str"):
+    with pytest.raises(TypeError, match=r"add.* expects texts .*, not str"):
         index.add("vectors")
     index = index.add(iter(more[:1]), encoder=encoder)
     index = index.update(pd.DataFrame([more[1]], columns=["id", "text"]), delete=(docid for docid in ["d0", "no"]))
@@ -114,7 +114,7 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
 
 def test_texts_without_terms_are_named_as_they_were_given(encoder: MilcoEncoder, tmp_path: Path) -> None:
     """The temporary store is not."""
-    with pytest.raises(MilcoError, match="^the given corpus holds no document with a term: nothing to index"):
+    with pytest.raises(MilcoError, match=r"^the given corpus holds no document with a term: nothing to index"):
         Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder, prune=["threshold:1000"])
 
 

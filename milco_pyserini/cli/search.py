@@ -407,35 +407,18 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
     if options.json:
         import orjson
 
-        rows = [
-            {
-                "rank": rank,
-                "docid": hit.docid,
-                "score": hit.score,
-                "share": hit.share,
-                "passage": hit.passage,
-                "title": hit.document.title if hit.document else None,
-                "snippet": snippet,
-                "text": hit.document.text if hit.document else None,
-                "fields": hit.document.fields if hit.document else None,
-                **(
-                    {"by_index": {name: given._asdict() for name, given in hit.by_index.items()}}
-                    if options.fusion
-                    else {}
-                ),
-            }
-            for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1)
-        ]
+        rows = []
+        for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1):
+            known = {name: getattr(hit, name) for name in ("docid", "score", "share", "passage", "title")}
+            text, fields = (hit.document.text, hit.document.fields) if hit.document else (None, None)
+            rows.append({"rank": rank, **known, "snippet": snippet, "text": text, "fields": fields})
+            if options.fusion:
+                rows[-1]["by_index"] = {name: given._asdict() for name, given in hit.by_index.items()}
         index = searcher.searchers[0].index
         about: dict[str, Any] = {"index": str(index.path), "engine": index.engine.name}
         if options.fusion:
             about = {"indexes": [part.name for part in searcher.searchers], "fuse": options.fusion}
-        value = {
-            "query": options.query,
-            **about,
-            "total": ranking.total,
-            "hits": rows,
-        }
+        value = {"query": options.query, **about, "total": ranking.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
         sys.stdout.write(_table(hits, snippets, searcher.has_documents, list(ranking.by_index)))

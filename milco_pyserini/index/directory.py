@@ -1,7 +1,7 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -79,7 +79,6 @@ from milco_pyserini.sparse.store import texts_before, validate_shard_id
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus
     from milco_pyserini.encode.encoder import MilcoEncoder
-    from milco_pyserini.encode.plan import EncodePlan
 
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
@@ -407,16 +406,21 @@ class Index:
         delete: Collection[str] | None,
         threads: int,
     ) -> "Index":
+        from milco_pyserini.encode.contract import open_query_encoder
+        from milco_pyserini.encode.corpus import encode_corpus
         from milco_pyserini.encode.plan import EncodePlan
 
         if self.vectors.get("plain"):
             raise MilcoError(f"{self.path} holds external vectors: update it with a store of them, not with texts")
-        settings = {name: self.vectors[name] for name in ("max_length", "lowercase", "scale") if name in self.vectors}
-        rules, views = (self.vectors.get("pruning") or "").split(), self.vectors.get("views", ())
+        stored = _validate_texts(corpus, self.path, "fields" in self.manifest)
+        vectors = self.vectors
+        settings = {name: vectors[name] for name in ("max_length", "lowercase", "scale") if name in vectors}
+        rules, views = (vectors.get("pruning") or "").split(), vectors.get("views", ())
         plan = EncodePlan(prune=tuple(rules), views=tuple(views), **settings)
-        stored = corpus if "fields" in self.manifest else None
-        with _encoded_texts(corpus, self.path, plan, encoder, stored is not None, self.vectors) as store:
-            return self.update(store, delete=delete, threads=threads, corpus=stored)
+        loaded = open_query_encoder(vectors, encoder, dtype=vectors.get("dtype", "auto")).encoder
+        with scratch_directory(self.path) as scratch:
+            encode_corpus(corpus, scratch / "vectors", plan, encoder=loaded)
+            return self.update(scratch / "vectors", delete=delete, corpus=stored, threads=threads)
 
     def add(self, documents: Any, *, encoder: "str | Path | MilcoEncoder | None" = None, threads: int = 1) -> "Index":
         """Add texts, as update() does.
@@ -504,6 +508,7 @@ def _build_from_texts(
     options: Mapping[str, Any],
 ) -> Index:
     """Encode texts into a temporary store, and build an index of it. options: further ones of Index.build()."""
+    from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.plan import EncodePlan
 
     if not isinstance(engine, SparseEngine):
@@ -516,43 +521,23 @@ def _build_from_texts(
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
     if not existing or existing.get("vectors", {}).get("corpus_hash") != corpus.check().digest:
         validate_output_directory(path, options["overwrite"], _is_replaceable)
-    stored = corpus if options["store_documents"] else None
+    stored = _validate_texts(corpus, path, options["store_documents"])
     plan = EncodePlan(prune=tuple(prune), views=tuple(views))
-    with _encoded_texts(corpus, path, plan, encoder, stored is not None) as store:
-        manifest = VectorStore.open(store).manifest
+    if isinstance(encoder, str | Path):
+        plan, encoder = replace(plan, encoder=str(encoder)), None
+    with scratch_directory(path) as scratch:
+        manifest = encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder) or {}
         if manifest["empty_documents"] == manifest["documents"]:
             raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
-        return Index.build(store, path, engine, corpus=stored, **options)
+        return Index.build(scratch / "vectors", path, engine, corpus=stored, **options)
 
 
-@contextlib.contextmanager
-def _encoded_texts(
-    corpus: "Corpus",
-    path: Path,
-    plan: "EncodePlan",
-    encoder: "str | Path | MilcoEncoder | None",
-    is_stored: bool,
-    vectors: dict | None = None,
-) -> Iterator[Path]:
-    """Yield a temporary store next to an index with the vectors of texts.
-
-    Args:
-        is_stored: the index stores documents: fields that it cannot store are an error before any text is encoded.
-        vectors: manifest of the vectors of an existing index, whose encoder encodes the texts.
-    """
-    from milco_pyserini.encode.contract import open_query_encoder
-    from milco_pyserini.encode.corpus import encode_corpus
-
+def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | None":
+    """Return texts if an index stores them. Raises MilcoError for what it cannot hold, before any text is encoded."""
     corpus.check()
     if is_stored:
         open_corpus_documents({}, path, corpus)
-    if vectors is not None:
-        encoder = open_query_encoder(vectors, encoder, dtype=vectors.get("dtype", "auto")).encoder
-    elif isinstance(encoder, str | Path):
-        plan, encoder = replace(plan, encoder=str(encoder)), None
-    with scratch_directory(path) as scratch:
-        encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder)
-        yield scratch / "vectors"
+    return corpus if is_stored else None
 
 
 def _refuse_for_texts(**given: Any) -> None:

@@ -165,9 +165,7 @@ class Searcher(BaseSearcher):
             of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
             for name, value in (of_one | {"query_encoder": query_encoder}).items():
                 if value is not None:
-                    raise MilcoError(
-                        f"`{name}` is for one index: open each, and pass the searchers to HybridSearcher()"
-                    )
+                    raise MilcoError(f"`{name}` is for one index: open each, and pass them to HybridSearcher()")
             if fuse is None:
                 raise MilcoError(f"{' '.join(map(str, path))}: to search several indexes together, set `fuse=rrf`")
             with contextlib.ExitStack() as opened:

@@ -1,7 +1,12 @@
 """Documents that a program has: strings, pairs, dicts, Documents and data frames are a corpus like any other."""
 
+import errno
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +59,10 @@ def test_documents_of_every_form_are_a_corpus(documents: Any, expected: list[Doc
             "document 1 is int, expected a str, an (id, text) pair, a dict with a text, or a Document",
         ),
         ([("x", None)], TypeError, "document 0: 'text' is NoneType, expected a str"),
+        (["a", (True, "b")], TypeError, "document 1: 'id' is bool, expected a str or an int"),
+        (["a", ("\ud800", "b")], MilcoError, r"document 1: the id '\ud800' has a lone surrogate"),
+        (["a", Document("\ud800", "", "b")], MilcoError, r"document 1: the id '\ud800' has a lone surrogate"),
+        (pd.DataFrame([["a", "b"]], columns=["text", "text"]), TypeError, "DataFrame has 2 columns 'text'"),
         ([{"id": "x", "body": "a"}], MilcoError, "document 0: no field 'contents' or 'text' among 'id', 'body'"),
         ([Document("x", "", b"a")], TypeError, "document 0: 'text' is bytes, expected a str"),  # type: ignore[arg-type]
         ([("x y", "a")], MilcoError, "document 0: the id 'x y' holds white space"),
@@ -67,6 +76,58 @@ def test_what_is_no_document_is_one_error(documents: Any, error: type[Exception]
     with pytest.raises(error) as raised:
         open_corpus(documents).check()
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.array(["a", "b"]), ["a", "b"]),
+        (np.datetime64("2026-11-26"), "2026-11-26"),
+        (pd.Timestamp("2026-11-26"), "2026-11-26T00:00:00"),
+        (date(2026, 11, 26), "2026-11-26"),
+        (2**64 - 1, 2**64 - 1),
+        ({"b": np.int8(1)}, 1),
+        (None, None),
+    ],
+)
+def test_values_with_one_meaning_are_fields(value: Any, expected: Any) -> None:
+    """In dicts and in Documents, as plain Python values."""
+    for document in ({"text": "a", "f": value}, Document("0", "", "a", {"f": value})):
+        fields = list(next(iter(open_corpus([document]))).fields.values())
+        assert fields == ([] if expected is None else [expected])
+        assert all(type(field) is type(expected) for field in fields)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(float("nan"), np.float16("inf"), Decimal("1.5"), b"x", {"a"}, [["a"]], [1], timedelta(1), 10**30),
+        *(np.timedelta64(5, "ns"), np.datetime64("NaT"), pd.NaT, pd.NA, {"b": b"x"}),
+    ],
+    ids=repr,
+)
+def test_values_without_one_meaning_are_refused(value: Any) -> None:
+    """With document, field and type; they were left out silently."""
+    given = value["b"] if isinstance(value, dict) else value
+    for document in ({"text": "a", "f": value}, Document("1", "", "a", {"f": value})):
+        with pytest.raises(TypeError, match=f"document 1: field 'f(.b)?' is {type(given).__name__} "):
+            open_corpus(["a", document]).check()
+
+
+def test_a_full_disk_of_temporary_files_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names TMPDIR; nothing is left."""
+
+    def fill(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("milco_pyserini.corpora.given.pickle.dump", fill)
+    with pytest.raises(MilcoError, match=f"{tmp_path} is full: .* TMPDIR"):
+        open_corpus(iter(["a"])).check()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_generator_takes_constant_memory() -> None:

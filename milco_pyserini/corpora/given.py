@@ -55,12 +55,7 @@ class GivenDocuments:
         self._file: Any = None
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
-        """Yield ("", number from 0, document).
-
-        Raises:
-            TypeError: one is not a document, its text is not a str, or a value cannot be a field.
-            MilcoError: the disk of the temporary file is full.
-        """
+        """Yield ("", number from 0, document). Raises TypeError for what is not a document, or has a wrong value."""
         if not isinstance(self._documents, Iterator):
             yield from self._convert(bad)
             return
@@ -134,11 +129,7 @@ def _validate_types(number: int, fields: dict[str, Any]) -> None:
 
 
 def _plain_fields(number: int, record: Mapping[str, Any], *used: str) -> dict[str, Any]:
-    """Return a record with plain Python values of its fields. Raises TypeError for a value that cannot be one.
-
-    Args:
-        used: names that are not fields.
-    """
+    """Return a record with plain Python values, except in those used. Raises TypeError for what cannot be a field."""
     names = record.keys() - NOT_FIELDS - set(used)
     return {name: _plain(number, name, value) if name in names else value for name, value in record.items()}
 

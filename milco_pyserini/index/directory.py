@@ -366,9 +366,10 @@ class Index:
             delete or (), *(None if store is None else store.manifest for store in (documents, older))
         )
         is_repeated = request is not None and bool(updates) and updates[-1].get("request") == request
-        stored = None
-        if is_repeated and documents is not None and "fields" in self.manifest:
-            stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
+        stores, stored = documents is not None and "fields" in self.manifest, None
+        read_corpus = partial(open_corpus_documents, manifest, path, corpus, self.manifest.get("stores_vectors", False))
+        if is_repeated and stores:
+            stored = read_corpus()
         if is_repeated and updates[-1].get("stored_checksum") == (stored and stored.checksum):
             recover_directory(self.path)
             log(f"{self.path} is up to date")
@@ -385,12 +386,11 @@ class Index:
                 f"{self.path} has been updated without `since`, so it no longer matches {older.path}: build it again, "
                 "or update with all documents, without `since`"
             )
-        if corpus is not None and (documents is None or "fields" not in self.manifest):
+        if corpus is not None and not stores:
             raise MilcoError(f"`corpus`: this update of {self.path} stores no documents, omit it")
         searcher = None
-        if documents is not None and "fields" in self.manifest:
-            if stored is None:
-                stored = open_corpus_documents(manifest, path, corpus, self.manifest.get("stores_vectors", False))
+        if stores:
+            stored = stored or read_corpus()
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
             documents, older = map(opened, differing_parts(source, since))
@@ -423,15 +423,10 @@ class Index:
             return self.update(scratch / "vectors", delete=delete, corpus=stored, threads=threads)
 
     def add(self, documents: Any, *, encoder: "str | Path | MilcoEncoder | None" = None, threads: int = 1) -> "Index":
-        """Add texts, as update() does.
+        """Add the texts of documents or of a corpus, as update() does.
 
-        Raises:
-            MilcoError: the index has a document with one of the ids; or as update().
+        Raises MilcoError if the index has a document with one of the ids, and as update().
         """
-        if not _is_texts(documents):
-            raise TypeError(
-                f"add() expects texts as Index.build() takes them, not {type(documents).__name__}: see update()"
-            )
         self._validate_updatable()
         corpus = open_corpus(documents)
         with self.searcher() as searcher:

@@ -34,10 +34,8 @@ def hits_frame(hits: "Hits") -> "pandas.DataFrame":
     columns = ["rank", "docid", "score", "share", *(["passage"] if hits.passages is not None else []), "title", "text"]
     rows: list[dict[str, Any]] = []
     for rank, hit in enumerate(hits, start=1):
-        document = hit.document
-        texts = {} if document is None else {**document.fields, "title": document.title, "text": document.text}
-        known = {"rank": rank, "docid": hit.docid, "score": hit.score, "share": hit.share}
-        rows.append({**texts, **known, "passage": hit.passage})
+        known = {name: getattr(hit, name) for name in ("docid", "score", "share", "passage", "title")}
+        rows.append({**hit.fields, "rank": rank, **known, "text": hit.document and hit.document.text})
     fields = dict.fromkeys(name for row in rows for name in row if name not in ("passage", *columns))
     return pandas.DataFrame(rows, columns=[*columns, *fields])
 

@@ -1,5 +1,6 @@
 """The documents behind the hits of an index: stored in it, or read from the corpus that it was made of."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,7 @@ class CorpusLookup:
         self.corpora = corpora
         self.passages = passages
         self._found: dict[str, Document | None] = {}
+        self._files: list[DiskDocuments] = []
         # Only one thread at a time reads the corpus.
         self._lock = threading.Lock()
 
@@ -112,27 +114,9 @@ class CorpusLookup:
                 return
             yield taken
 
-    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpora have."""
-        names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
-        with self._lock:
-            missing = {name for name in names.values() if name not in self._found}
-            corpora = self.read(
-                lambda documents: {document.id: document for document in documents if document.id in missing}
-            )
-            while missing and (taken := next(corpora, None)) is not None:
-                self._found.update(taken)
-                missing -= taken.keys()
-            self._found.update(dict.fromkeys(missing))
-        documents = {docid: self._found[name] for docid, name in names.items()}
-        return {docid: document for docid, document in documents.items() if document is not None}
-
-
-class CachedDocuments:
-    """All documents of a lookup in temporary files, for many lookups; removed by close(), or with the process."""
-
-    def __init__(self, lookup: CorpusLookup) -> None:
-        self._lookup = lookup
+    @contextlib.contextmanager
+    def cached(self) -> Iterator[None]:
+        """Keep all documents in temporary files within the block, for very many lookups."""
         progress = Progress("documents")
 
         def counted(documents: Iterator[Document]) -> Iterator[Document]:
@@ -140,28 +124,37 @@ class CachedDocuments:
                 yield document
                 progress.add(1)
 
-        self._files = list(lookup.read(lambda documents: DiskDocuments(counted(documents))))
-        progress.close("Read " + ", ".join(corpus.name for corpus in lookup.corpora) if lookup.corpora else None)
+        self._files = list(self.read(lambda documents: DiskDocuments(counted(documents))))
+        progress.close("Read " + ", ".join(corpus.name for corpus in self.corpora) if self.corpora else None)
+        try:
+            yield
+        finally:
+            files, self._files = self._files, []
+            for file in files:
+                file.close()
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpora have, once closed by reading them."""
-        files = self._files
-        if not files:
-            return self._lookup.find(docids)
-        documents = {}
-        for docid in docids:
-            name = PASSAGE.sub("", docid) if self._lookup.passages else docid
+        """Return the documents of those docids that the corpora have."""
+        names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
+        if files := self._files:
             # The newest comes first.
-            document = next(filter(None, (file.get(name) for file in files)), None)
-            if document is not None:
-                documents[docid] = document
-        return documents
+            found = {name: next(filter(None, (file.get(name) for file in files)), None) for name in names.values()}
+        else:
+            with self._lock:
+                found = self._read_missing(set(names.values()))
+        documents = {docid: found[name] for docid, name in names.items()}
+        return {docid: document for docid, document in documents.items() if document is not None}
 
-    def close(self) -> None:
-        """Remove the files."""
-        files, self._files = self._files, []
-        for file in files:
-            file.close()
+    def _read_missing(self, wanted: set[str]) -> dict[str, Document | None]:
+        missing = wanted - self._found.keys()
+        corpora = self.read(
+            lambda documents: {document.id: document for document in documents if document.id in missing}
+        )
+        while missing and (taken := next(corpora, None)) is not None:
+            self._found.update(taken)
+            missing -= taken.keys()
+        self._found.update(dict.fromkeys(missing))
+        return self._found
 
 
 def corpus_name(index: Index) -> str:

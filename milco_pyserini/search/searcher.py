@@ -15,7 +15,7 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index, validate_sparse
 from milco_pyserini.index.documents import validate_filters
-from milco_pyserini.index.lookup import CachedDocuments, CorpusLookup, open_lookup
+from milco_pyserini.index.lookup import CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.options import Balance, GivenFilters, validate_number
@@ -237,16 +237,8 @@ class Searcher(BaseSearcher):
     @contextlib.contextmanager
     def cached_documents(self) -> Iterator[None]:
         """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
-        lookup = self._lookup
-        if not isinstance(lookup, CorpusLookup):
+        with self._lookup.cached() if isinstance(self._lookup, CorpusLookup) else contextlib.nullcontext():
             yield
-            return
-        with contextlib.closing(CachedDocuments(lookup)) as cached:
-            self._lookup = cached if lookup.corpora else lookup
-            try:
-                yield
-            finally:
-                self._lookup = lookup
 
     def validate_search(self, k: int = 1, filters: GivenFilters | None = None, balance: str | None = None) -> None:
         """Raise MilcoError, before an encoder is loaded, if search() would. Arguments as for search()."""
@@ -298,15 +290,11 @@ class Searcher(BaseSearcher):
                 raise MilcoError(
                     f"`min_share={min_share:g}`: engine {self.index.engine.name} does not show the terms of documents"
                 )
-        if max_passage:
-            delimiter = PASSAGE_DELIMITER if max_passage is True else max_passage
-            if max_passage is True:
-                validate_passages(self.index)
-            options = (delimiter, threads, filters, self._lookup, balanced)
-            found = search_documents(self.engine_searcher, queries, k, _FACTOR * k, *options)
-        else:
-            rankings = self.engine_searcher.search(queries, k, threads, filters, balanced)
-            found = [replace(hits, lookup=self._lookup) for hits in rankings]
+        if max_passage is True:
+            validate_passages(self.index)
+        delimiter = max_passage if isinstance(max_passage, str) else PASSAGE_DELIMITER
+        options = (_FACTOR * k if max_passage else None, delimiter, threads, filters, self._lookup, balanced)
+        found = search_documents(self.engine_searcher, queries, k, *options)
         if weights is not None:
             found = [
                 replace(hits, shares_of=partial(weights.matched_shares, query, hits.passages))
@@ -354,12 +342,8 @@ class Searcher(BaseSearcher):
                 queries: Sequence[Any] = topics.vectors[span]
             else:
                 queries = self.encode_queries((topics.texts or [])[span])
-            if passages is None:
-                found = self.engine_searcher.search(queries, fetched, threads, filters, balanced)
-                results = [replace(hits, lookup=self._lookup) for hits in found]
-            else:
-                options = (delimiter, threads, filters, self._lookup, balanced)
-                results = search_documents(self.engine_searcher, queries, fetched, passages, *options)
+            options = (passages, delimiter, threads, filters, self._lookup, balanced)
+            results = search_documents(self.engine_searcher, queries, fetched, *options)
             for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
                 if remove_query:
                     kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
@@ -451,7 +435,7 @@ def search_documents(
     searcher: EngineSearcher,
     queries: Sequence[Any],
     documents: int,
-    passages: int,
+    passages: int | None,
     delimiter: str = PASSAGE_DELIMITER,
     threads: int = 1,
     filters: GivenFilters | None = None,
@@ -465,11 +449,14 @@ def search_documents(
 
     Args:
         documents: number of documents per query.
-        passages: number of passages to fetch first.
-        lookup: finds the documents of passages.
-        balance: of the passages' scores.
+        passages: number of passages to fetch first; None if the index holds documents.
+        lookup: finds the documents of hits.
+        balance: of the scores of hits.
     """
-    found: list[Hits] = [Hits([], np.empty(0, np.float32))] * len(queries)
+    if passages is None:
+        found = searcher.search(queries, documents, threads, filters, balance)
+        return [replace(hits, lookup=lookup) for hits in found]
+    found = [Hits([], np.empty(0, np.float32))] * len(queries)
     pending = list(range(len(queries)))
     fetch = max(passages, documents)
     while pending:

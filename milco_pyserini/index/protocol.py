@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.defaults import MINI, check_local_name
+from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import (

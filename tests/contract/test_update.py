@@ -237,7 +237,7 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
         ("update --index {lucene}", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
         ("update --vectors {store}", "--index is required"),
         ("update --index {lucene}none --vectors {store}", "no index at "),
-        ("update --index {lucene} --delete {lucene}/none", "No such file"),
+        ("update --index {lucene} --delete {lucene}/none", "is not a file"),
         ("update --index {lucene} --vectors {store} --corpus sample", "stores no documents, omit it"),
         ("update --index {lucene} --vectors {plain} --plain", "its plain is True, the index has None"),
     ],

@@ -207,7 +207,9 @@ class RemoteSearcher(EngineSearcher):
 
         Ties are in ascending order of docid: where the last one ties with the next, more documents are fetched.
         """
-        vectors = [self._strongest(quantize_vector(query, self._scale), filters) for query in queries]
+        return self._ranked(self._vectors(queries, len(filters)), k, threads, filters)
+
+    def _ranked(self, vectors: Sequence[Vector], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
         found = [Hits([], np.empty(0, np.float32))] * len(vectors)
         pending, limit = [number for number, vector in enumerate(vectors) if vector.terms], k + 1
         while pending:
@@ -237,7 +239,7 @@ class RemoteSearcher(EngineSearcher):
         self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: FieldFilters, field: str
     ) -> list[Groups]:
         """Return the hits of each language, which are searched for one after the other."""
-        vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
+        vectors = self._vectors(queries, len(filters) + 1)
         wanted = filters.get(field, list(self._languages))
         if isinstance(wanted, Mapping):
             raise MilcoError(f"`balance={field}`: a range of {field} cannot be balanced: name its values")
@@ -245,7 +247,7 @@ class RemoteSearcher(EngineSearcher):
         for language, size in self._languages.items():
             rankings = [Hits([], np.empty(0, np.float32))] * len(queries)
             if language in wanted:
-                rankings = self.find_filtered(queries, k, threads, {**filters, field: [language]})
+                rankings = self._ranked(vectors, k, threads, {**filters, field: [language]})
             for groups, vector, hits in zip(found, vectors, rankings, strict=True):
                 total = int(self._sums[language][vector.columns] @ np.asarray(vector.impacts, np.int64))
                 groups[language] = GroupHits(hits, float(total), size)
@@ -293,14 +295,15 @@ class RemoteSearcher(EngineSearcher):
         terms = [term for _, term in known]
         return Vector("", terms, [column for column, _ in known], [impacts[term] for term in terms])
 
-    def _strongest(self, impacts: dict[str, int], filters: FieldFilters) -> Vector:
-        """Return a query with as many terms as the server takes next to the filters."""
-        query, limit = self._vector(impacts), self._limit - len(filters)
-        if len(query.terms) <= limit:
-            return query
-        best = dict(sorted(query.weights.items(), key=lambda item: -item[1])[:limit])
-        self._truncated.append((sum(query.impacts), sum(best.values())))
-        return self._vector(best)
+    def _vectors(self, queries: Sequence[dict[str, float]], clauses: int) -> list[Vector]:
+        """Return queries with as many terms as the server takes next to the clauses of filters, the strongest."""
+        vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
+        for place, vector in enumerate(vectors):
+            if len(vector.terms) > self._limit - clauses:
+                strongest = sorted(vector.weights.items(), key=lambda item: -item[1])[: self._limit - clauses]
+                vectors[place] = self._vector(dict(strongest))
+                self._truncated.append((sum(vector.impacts), sum(vectors[place].impacts)))
+        return vectors
 
     def searched(
         self, search: Callable[[Any], list[Ranking]], batches: Sequence[Sequence[Any]], threads: int, limit: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.index.protocol import DocumentLookup, Hits
+from milco_pyserini.index.protocol import Hits
 from milco_pyserini.options import GivenFilters
 from milco_pyserini.search.base import BaseSearcher
 from milco_pyserini.search.fusion import METHODS, fuse, validate_weights
@@ -171,7 +171,7 @@ class HybridSearcher(BaseSearcher):
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the documents of those docids that are available, from the first index that has them."""
-        return _first_found([searcher.documents for searcher in self.searchers], docids)
+        return _FirstLookup([searcher.documents for searcher in self.searchers]).find(docids)
 
     def explain(self, *_: Any, **__: Any) -> NoReturn:
         """Raise MilcoError: only the score of one index has terms."""
@@ -187,7 +187,7 @@ class HybridSearcher(BaseSearcher):
         ((_, fused),) = fuse(runs, self.method, weights=self.weights, depth=max(k, _DEPTH), k=k)
         return replace(
             fused,
-            lookup=_FirstLookup([hits.lookup for hits in rankings if hits.lookup is not None]),
+            lookup=_FirstLookup([hits.lookup.find for hits in rankings if hits.lookup is not None]),
             passages=ChainMap(*passages) if passages else None,
             by_index=dict(zip(self.names, rankings, strict=True)),
         )
@@ -195,19 +195,13 @@ class HybridSearcher(BaseSearcher):
 
 @dataclass(frozen=True)
 class _FirstLookup:
-    """Finds documents in the first of several lookups that has them."""
+    """Finds documents by the first of several functions that has them."""
 
-    lookups: Sequence[DocumentLookup]
+    finds: "Sequence[Callable[[Sequence[str]], Mapping[str, Document]]]"
 
     def find(self, docids: Sequence[str]) -> "dict[str, Document]":
-        return _first_found([lookup.find for lookup in self.lookups], docids)
-
-
-def _first_found(
-    finds: "Sequence[Callable[[Sequence[str]], Mapping[str, Document]]]", docids: Sequence[str]
-) -> "dict[str, Document]":
-    documents: dict[str, Document] = {}
-    for find in finds:
-        if missing := [docid for docid in docids if docid not in documents]:
-            documents.update(find(missing))
-    return documents
+        documents: dict[str, Document] = {}
+        for find in self.finds:
+            if missing := [docid for docid in docids if docid not in documents]:
+                documents.update(find(missing))
+        return documents

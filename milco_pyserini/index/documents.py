@@ -414,7 +414,7 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
         if kind != "number" and (number := _DIGITS.match(limit)) and digits != {len(number[0])}:
             raise MilcoError(
                 f"filter {shown(name)}: its values are strings, which are compared by their characters, and not all "
-                f"begin with {len(number[0])} digits as {shown(limit)} does: index numbers to compare numbers"
+                f"begin with as many digits as {shown(limit)}: index numbers to compare numbers"
             )
     found = ((text, _comparable(name, text, kind)) for text in values)
     return sorted(text for text, value in found if all(holds(value, limit) for holds, limit in limits))

@@ -109,7 +109,7 @@ def test_invalid_filters_are_one_error(built: Built, kind: str) -> None:
         ({"year": ">=2000"}, """'>=2000' is none.* "year>=20", or {"year": {">=": 20}}"""),
         ({"year": (">=", 2000)}, "'>=' is none"),
         ({"lang": (">=", "de")}, "filter 'lang': >= is a comparison, not a value"),
-        ({"lang": {">=": 5}}, "not all begin with 1 digits as '5' does: index numbers"),
+        ({"lang": {">=": 5}}, "not all begin with as many digits as '5': index numbers"),
         (["lang>=5"], "index numbers"),
         (["year=2000", "year>2000"], "a field has values .* or a range, not both"),
         ({"year": {"=>": 2000}}, "unknown comparison '=>': valid are"),

@@ -26,6 +26,9 @@ planted: runs commands that start other processes in a directory with modules th
     be imported.
 inputs: runs commands on the inputs of broken_inputs.py. A command must end in time with exit code 2 and one line that
     names the input, and leave no files.
+server: searches an index of a server that plays the answers of evil_server.py, explains its hits, fills and serves it.
+    A command must end in time and memory, with the results of an honest server or with exit code 2 and one line that
+    names the server; no secret may be printed, stored or sent to a host that the user did not name.
 checkpoints: loads those of broken_checkpoints.py. Each must be rejected in one line that names it, before it encodes.
 
 The exit code is 1 if a fault was not handled. SUITES holds the suites that run a Case, STATE_SUITES those with commands
@@ -55,6 +58,7 @@ import numpy as np
 import orjson
 from broken_checkpoints import CHECKPOINTS, Change, load_checkpoint, write_checkpoint
 from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
+from server_faults import server_trials
 
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
@@ -71,7 +75,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
 INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted")
+STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server")
 SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
@@ -177,12 +181,13 @@ class Trial(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """Exit code (negative for a signal), output, number of file operations, and seconds of a command."""
+    """Exit code (negative for a signal), output, number of file operations, seconds, and peak memory of a command."""
 
     code: int
     printed: str
     operations: int
     seconds: float
+    peak: int
 
 
 @dataclass(frozen=True)
@@ -391,7 +396,13 @@ def planted(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
             yield name, Trial(f"{module}.py in the working directory", problem)
 
 
-STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted), strict=True))
+def server(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Play the answers of a malicious or a failing server."""
+    for kind, fault, problem in server_trials(workdir, inputs, _run):
+        yield kind, Trial(fault, problem)
+
+
+STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server), strict=True))
 _UPDATED = ("lucene", "qdrant")
 _RERUN = {
     **{
@@ -763,11 +774,12 @@ def _run(
     with os.fdopen(reading, "rb") as handle:
         printed, _, count = handle.read().partition(_COUNT_PREFIX)
     seconds = time.monotonic() - started
-    _, status = os.waitpid(process, 0)
+    _, status, used = os.wait4(process, 0)
     if timer:
         timer.cancel()
         timer.join()
-    return CommandResult(os.waitstatus_to_exitcode(status), printed.decode(errors="replace"), int(count or 0), seconds)
+    code, text = os.waitstatus_to_exitcode(status), printed.decode(errors="replace")
+    return CommandResult(code, text, int(count or 0), seconds, 1024 * used.ru_maxrss)
 
 
 def _kill_group(process: int) -> None:

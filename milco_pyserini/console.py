@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 _TERMINAL_INTERVAL = 0.5
 _LOG_INTERVAL = 60.0
@@ -43,6 +43,21 @@ def write(message: str, stream: TextIO | None = None) -> None:
     with shown:
         stream.write(f"{lines}\n")
         stream.flush()
+
+
+@contextlib.contextmanager
+def captured_stderr() -> Iterator[IO[bytes]]:
+    """Yield a file that receives what is written to stderr within the block, by native libraries, too."""
+    import tempfile
+
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield captured
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 class _Console(logging.Handler):

@@ -2,13 +2,12 @@
 
 import contextlib
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress, counted
@@ -18,7 +17,6 @@ from milco_pyserini.index.protocol import Hits
 SearchQuery = Callable[[int], Hits]
 
 WARM_UP_SECONDS = 1.0
-_THREADS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True)
@@ -102,25 +100,25 @@ def _time_round(search: SearchQuery, seconds: NDArray[np.float64]) -> None:
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
     """Run all threads of this process, Java's and OpenMP's too, on one core. Linux only; does nothing elsewhere."""
-    if not _THREADS.is_dir():
+    if not psutil.LINUX:
         yield
         return
-    core = max(os.sched_getaffinity(0))
-    before = _place({int(thread.name): {core} for thread in _THREADS.iterdir()})
+    cores = psutil.Process().cpu_affinity()
+    before = _place({}, [max(cores)])
     try:
         yield
     finally:
-        free = before[os.getpid()]
         # A thread that was started meanwhile has inherited the one core.
-        _place({int(thread.name): before.get(int(thread.name), free) for thread in _THREADS.iterdir()})
+        _place(before, cores)
 
 
-def _place(threads: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Restrict threads to these cores; return the cores that they could run on before."""
+def _place(cores: Mapping[int, list[int]], others: list[int]) -> dict[int, list[int]]:
+    """Restrict each thread to its cores, or else to others; return the cores that they could run on before."""
     before = {}
-    for thread, cores in threads.items():
+    for thread in psutil.Process().threads():
         # A thread may end at any moment.
-        with contextlib.suppress(ProcessLookupError):
-            before[thread] = os.sched_getaffinity(thread)
-            os.sched_setaffinity(thread, cores)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            bound = psutil.Process(thread.id)
+            before[thread.id] = bound.cpu_affinity()
+            bound.cpu_affinity(cores.get(thread.id, others))
     return before

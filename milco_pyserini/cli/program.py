@@ -126,10 +126,17 @@ class _Interrupts:
             sys.__unraisablehook__(unraisable)
             return
         self.first = None
-        # A real signal also ends a system call in which the main thread may wait.
-        again = threading.Timer(_RETURNING, signal.pthread_kill, (threading.main_thread().ident, self.number))
+        again = threading.Timer(_RETURNING, _signal_main_thread, (self.number,))
         again.daemon = True
         again.start()
+
+
+def _signal_main_thread(number: int) -> None:
+    """Send a signal, which also ends a system call in which the main thread may wait, except on Windows."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 _interrupts = _Interrupts()
@@ -177,11 +184,11 @@ def _check_environment() -> None:
 
 
 def _is_stdout_broken() -> bool:
-    """Return whether the reader of stdout is gone."""
+    """Return whether the reader of stdout is gone. Windows does not know."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
-    except OSError:
+    except (OSError, AttributeError):
         return False
     return any(event & select.POLLERR for _, event in poll.poll(0))
 

@@ -12,7 +12,7 @@ import signal
 import threading
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.managers import BaseManager
 from typing import Any, Protocol
@@ -237,12 +237,8 @@ class LocalWorker:
         # A forked process could not use CUDA, nor libraries whose threads are running.
         manager = _WorkerManager(ctx=multiprocessing.get_context("spawn"))
         others = set(multiprocessing.active_children())
-        # Block SIGINT in the child: only the parent handles Ctrl-C.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _without_interrupts():
             manager.start(_exit_with_parent)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         (self._process,) = set(multiprocessing.active_children()) - others
         self._worker: Any = manager.PartWorker(  # type: ignore[attr-defined]
             plan, device, num_workers, with_messages=shows_messages()
@@ -269,6 +265,19 @@ class LocalWorker:
         """End the process, which has nothing of its own on disk."""
         self._process.kill()
         self._process.join()
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT in processes that are started: only this one handles Ctrl-C. Windows has no signal masks."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exit_with_parent() -> None:

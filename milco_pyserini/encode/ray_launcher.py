@@ -9,20 +9,22 @@ import signal
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from milco_pyserini.console import log, shows_messages
+from milco_pyserini import threads
+from milco_pyserini.console import captured_stderr, log, shows_messages
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 # At least the size of struct sigaction on any Linux.
 _SIGACTION_BYTES = 256
 
 
 def validate_ray() -> None:
-    """Raise MilcoError if Ray is not installed."""
+    """Raise MilcoError if Ray is not installed, or this is Windows."""
+    if os.name == "nt":
+        raise MilcoError("`launcher=ray` needs Linux or macOS: omit it")
     if importlib.util.find_spec("ray") is None:
         raise MilcoError("`launcher=ray` needs Ray: pip install '.[ray]'")
 
@@ -64,7 +66,11 @@ class RayWorker:
 
     def __init__(self, plan: EncodePlan, weight_hash: str, resources: dict[str, Any], device: str) -> None:
         self._ray = _connect()
-        actor = self._ray.remote(PartWorker).options(**resources, max_concurrency=IN_FLIGHT + 1)
+        # Set before the worker imports torch.
+        variables = {name: os.environ.get(name, value) for name, value in threads.SETTINGS.items()}
+        actor = self._ray.remote(PartWorker).options(
+            **resources, max_concurrency=IN_FLIGHT + 1, runtime_env={"env_vars": variables}
+        )
         self._actor = actor.remote(plan, device, weight_hash=weight_hash, with_messages=shows_messages())
         self._asked: Any = None
 
@@ -101,11 +107,25 @@ def _connect() -> Any:
     validate_ray()
     # Read when Ray is imported: no usage statistics are sent unless the user asks for it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        # Otherwise a cluster that does not answer is asked for a quarter of an hour.
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
     import ray
 
     if not ray.is_initialized():
-        with fault_handlers_kept():
-            ray.init(include_dashboard=False, logging_level=logging.ERROR)
+        with fault_handlers_kept(), captured_stderr() as captured:
+            try:
+                ray.init(include_dashboard=False, logging_level=logging.ERROR)
+            except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+                captured.seek(0)
+                reason = f"{error} {captured.read().decode(errors='replace')}"
+                hint = "Start it (ray start), or correct RAY_ADDRESS."
+                if "token" in reason:
+                    hint = "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head."
+                raise MilcoError(
+                    f"Ray cluster {address or 'on this machine'}: {str(error).splitlines()[0]}", hint
+                ) from None
         log(f"Ray listens on {ray.util.get_node_ip_address()}: block its ports on untrusted networks")
     return ray
 
@@ -118,7 +138,8 @@ def fault_handlers_kept() -> Iterator[None]:
     finds null references.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    kept = {number: ctypes.create_string_buffer(_SIGACTION_BYTES) for number in _FAULTS}
+    faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+    kept = {number: ctypes.create_string_buffer(_SIGACTION_BYTES) for number in faults}
     for number, action in kept.items():
         libc.sigaction(number, None, action)
     try:

@@ -5,7 +5,6 @@ complete part. When no part is missing, both become manifest.json.
 """
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -31,6 +30,7 @@ from milco_pyserini.io.files import (
     remove_directory,
     remove_partial,
     remove_partial_in,
+    scratch_directory,
     validate_writable,
     write_json,
 )
@@ -41,6 +41,8 @@ from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
 _PLAN = "plan.json"
 _RECORDS = ".records"
+# Each process that writes to a store keeps a partial directory of this name in it: nobody removes the store meanwhile.
+_WRITER = "writer"
 
 
 @dataclass(frozen=True)
@@ -143,16 +145,16 @@ class StoreWriter:
                 recorded = None
             if recorded is None:
                 write_json(path / _PLAN, plan)
-            # A shared lock until the end: no other process can remove the directory meanwhile.
-            self._descriptor = os.open(path, os.O_RDONLY)
+            self._writing = contextlib.ExitStack()
+            # A complete store may be on a read-only file system.
             with contextlib.suppress(OSError):
-                locks.try_lock(self._descriptor, shared=True)
+                self._writing.enter_context(scratch_directory(path / _WRITER))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._writing.close()
 
     @property
     def is_complete(self) -> bool:
@@ -335,12 +337,7 @@ def content_type(plan: dict) -> str:
 
 
 def _remove_store(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        # Where the file system has no locks, the user knows whether another process is writing.
-        with contextlib.suppress(OSError):
-            if not locks.try_lock(descriptor):
-                raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before `overwrite=True`")
-        remove_directory(path)
-    finally:
-        os.close(descriptor)
+    remove_partial(path / _WRITER)
+    if any(path.glob(f".{_WRITER}{PARTIAL}*")):
+        raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before `overwrite=True`")
+    remove_directory(path)

@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import os
 import re
-import resource
 import shlex
 import subprocess
 import tempfile
@@ -17,6 +16,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from milco_pyserini.console import captured_stderr
 from milco_pyserini.errors import MilcoError
 
 JAVA_VERSION = 21
@@ -169,12 +171,13 @@ def _validate_options(home: Path, options: list[str]) -> None:
 
     A Java that does not get its memory ends the process that it is in, so there would be no error to catch.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    limited = limit != resource.RLIM_INFINITY
+    # Only Linux limits it.
+    limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0] if psutil.LINUX else psutil.RLIM_INFINITY
+    limited = limit != psutil.RLIM_INFINITY
     if not limited and not any(os.environ.get(name) for name in _OPTIONS_VARIABLES):
         return
     # In this process, Java gets what the process itself does not use.
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if limited else 0
+    used = psutil.Process().memory_info().vms
     ulimit = ["/bin/sh", "-c", f'ulimit -v {(limit - used) // 1024} && exec "$@"', "sh"] if limited else []
     report = ("-XX:-ErrorFileToStderr", "-XX:ErrorFile=/dev/null")
     command = [*ulimit, str(home / "bin" / "java"), *options, *report, "-version"]
@@ -189,9 +192,8 @@ def _start_quietly(home: Path) -> None:
 
     Lines that other threads write meanwhile are written afterwards.
     """
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
+    notes = tuple(start.encode() for start in (*_BOILERPLATE, "WARNING: Using incubator modules"))
+    with captured_stderr() as captured:
         try:
             import jnius  # noqa: F401  (the import starts Java)
         except Exception as error:
@@ -199,13 +201,10 @@ def _start_quietly(home: Path) -> None:
             captured.seek(0)
             output = captured.read().decode("utf-8", "replace").strip()
             raise _start_error(home, output or str(error)) from error
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
         captured.seek(0)
-        notes = tuple(start.encode() for start in (*_BOILERPLATE, "WARNING: Using incubator modules"))
-        with contextlib.suppress(OSError):
-            os.write(2, b"".join(line for line in captured if not line.startswith(notes)))
+        others = [line for line in captured if not line.startswith(notes)]
+    with contextlib.suppress(OSError):
+        os.write(2, b"".join(others))
 
 
 def _start_error(home: Path, output: str, fix: str = "") -> MilcoError:

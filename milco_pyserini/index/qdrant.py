@@ -41,6 +41,8 @@ PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
 VECTOR = "terms"
 _SHARD = "shard"
+# An open index stays the same through its descriptor while it is replaced.
+_DESCRIPTORS = Path("/proc/self/fd")
 # Payload of stored documents.
 _RAW = "raw"
 _VALUES = "values"
@@ -63,7 +65,9 @@ class Qdrant(SparseEngine):
     scanned = f"{_SHARD}/*"
 
     def available(self) -> None:
-        """Raise MilcoError if qdrant-edge-py is not installed."""
+        """Raise MilcoError if qdrant-edge-py is not installed, or this is not Linux."""
+        if not _DESCRIPTORS.is_dir():
+            raise MilcoError(f"engine qdrant needs {_DESCRIPTORS}, as on Linux: use exact or lucene, as exact")
         if importlib.util.find_spec("qdrant_edge") is None:
             raise MilcoError(f"engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
 
@@ -121,7 +125,7 @@ class QdrantSearcher(EngineSearcher):
         super().__init__(Qdrant.name, directory, documents)
         self.scale = scale
         descriptor = os.open(directory, os.O_RDONLY)
-        place = Path(f"/proc/self/fd/{descriptor}")
+        place = _DESCRIPTORS / str(descriptor)
         try:
             self.ids = StringTable(place, "ids")
             self.terms = list(StringTable(place, "terms"))

@@ -7,13 +7,11 @@ import gzip
 import hashlib
 import io
 import os
-import platform
 import re
 import secrets
 import shutil
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,10 +30,8 @@ _COMPRESSION = 3
 STDOUT = Path("-")
 # NumPy's error for a file that could not be written to its end has no errno.
 _SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")
-# Locks of other machines may be invisible here (Lustre, some NFS). The name of a partial file therefore contains a hash
-# of its machine; those of other machines are removed only after a day.
-_MACHINE = hashlib.blake2b(platform.node().encode(), digest_size=4).hexdigest()
-_DAY = 86_400
+# In a partial directory: its lock, and the file or directory that is being written.
+_LOCK, _CONTENT = "lock", "files"
 # Bytes of a name. Partial names are longer, and must stay below the limits of file systems (143 to 255).
 _LONGEST = 100
 # Suffix of a directory that is being replaced. It is complete, and is restored if the replacement is interrupted.
@@ -59,18 +55,13 @@ def atomic_file(path: Path, mode: str = "wb") -> Iterator[IO]:
     with full_disk_errors(path):
         _make_directory(path.parent)
         remove_partial(path)
-        descriptor, temporary = _partial_file(path)
-        try:
-            # Locked until it is renamed, so that no other run mistakes it for the leftover of a dead one.
-            with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
+        with _partial(path) as temporary:
+            with temporary.open(mode, **text) as handle:  # type: ignore[call-overload]
                 yield handle
                 handle.flush()
                 os.fsync(handle.fileno())
-                temporary.replace(path)
+            temporary.replace(path)
             sync_path(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
 
 @contextlib.contextmanager
@@ -144,22 +135,14 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
         _make_directory(place.parent)
         recover_directory(place)
         _validate_replaceable(path, overwrite, is_owned)
-        descriptor, temporary = _partial_directory(place)
-        try:
+        with _partial(place) as temporary:
+            temporary.mkdir()
             yield temporary
             sync_tree(temporary)
             # Wait without a limit: finished work is not lost because another program holds the lock.
             with locks.locked_directory(place.parent, limit=None):
                 _validate_replaceable(path, overwrite, is_owned)
                 _replace_directory(place, temporary)
-        except BaseException as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            if isinstance(error, OSError) and Path(str(error.filename)).is_relative_to(temporary):
-                # Users do not know the partial name, which no longer exists.
-                error.filename = str(path / Path(error.filename).relative_to(temporary))
-            raise
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -171,14 +154,9 @@ def scratch_directory(path: Path) -> Iterator[Path]:
     place = path.resolve()
     _make_directory(place.parent)
     remove_partial(place)
-    descriptor, scratch = _partial_directory(place)
-    try:
-        # One below: whoever writes files locks their directory, and this one is locked to the end.
-        (scratch / "files").mkdir()
-        yield scratch / "files"
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        os.close(descriptor)
+    with _partial(place) as scratch:
+        scratch.mkdir()
+        yield scratch
 
 
 def visible(path: Path) -> Path:
@@ -264,12 +242,9 @@ def remove_directory(path: Path) -> None:
     """
     place = path.resolve()
     _refuse_mount_point(place)
-    descriptor, temporary = _partial_directory(place)
-    try:
+    with _partial(place) as temporary:
         place.replace(temporary)
         shutil.rmtree(temporary)
-    finally:
-        os.close(descriptor)
 
 
 def recover_directory(path: Path) -> None:
@@ -302,18 +277,14 @@ def _sweep(directory: Path, start: str) -> None:
 
 
 def _remove_dead(left: Path) -> None:
-    if f"{PARTIAL}{_MACHINE}-" not in left.name and time.time() - left.stat().st_mtime < _DAY:
+    if not left.is_dir():
+        # Version 0.3 wrote files without a directory.
+        left.unlink(missing_ok=True)
         return
-    descriptor = os.open(left, os.O_RDONLY if left.is_dir() else os.O_RDWR)
-    try:
-        if not locks.try_lock(descriptor):
-            return
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
-    finally:
-        os.close(descriptor)
+    with locks.file_lock(left / _LOCK).acquire(timeout=0):
+        shutil.rmtree(left, ignore_errors=True)
+    # Where an open file cannot be removed, the lock went with its release.
+    left.rmdir()
 
 
 def publish(temporary: Path, path: Path) -> None:
@@ -333,15 +304,17 @@ def sync_tree(path: Path) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Flush a file, or the names in a directory, to disk; some FUSE and SMB mounts cannot flush a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file, or the names in a directory, to disk. Windows, some FUSE and SMB mounts flush no directory."""
     try:
-        os.fsync(descriptor)
+        # Windows flushes only what is open for writing.
+        descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        if path.is_file() or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+        if path.is_file() or error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES):
             raise
-    finally:
-        os.close(descriptor)
 
 
 def visible_files(directory: Path) -> list[Path]:
@@ -364,7 +337,7 @@ def visible_files(directory: Path) -> list[Path]:
 def size_on_disk(directory: Path, without: str = "") -> int:
     """Return the bytes of all files in a directory, without the holes of sparse files, and without files of a name."""
     files = (path.stat() for path in directory.rglob("*") if path.is_file() and path.name != without)
-    return sum(min(file.st_size, 512 * file.st_blocks) for file in files)
+    return sum(min(file.st_size, 512 * getattr(file, "st_blocks", file.st_size)) for file in files)
 
 
 def copy_file(source: Path, target: Path) -> str:
@@ -447,33 +420,30 @@ def _short(name: str) -> str:
     return f"{encoded[: _LONGEST // 2].decode(errors='ignore')}~{hashlib.blake2b(encoded, digest_size=8).hexdigest()}"
 
 
-def _partial_name(path: Path) -> Path:
-    return path.with_name(f".{_short(path.name)}{PARTIAL}{_MACHINE}-{secrets.token_hex(4)}")
-
-
-def _partial_file(path: Path) -> tuple[int, Path]:
-    """Return the descriptor and path of a new file next to path, open and locked."""
+@contextlib.contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Yield a free path in a directory next to path, which is locked, and removed in the end."""
     while True:
-        temporary = _partial_name(path)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        locks.lock(descriptor)
-        if locks.is_at(descriptor, temporary):
-            return descriptor, temporary
-        # Another run removed it before it was locked.
-        os.close(descriptor)
-
-
-def _partial_directory(path: Path) -> tuple[int, Path]:
-    """Return the descriptor and path of a new directory next to path, open and locked."""
-    while True:
-        temporary = _partial_name(path)
-        temporary.mkdir()
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(temporary, os.O_RDONLY)
-            locks.lock(descriptor)
-            if locks.is_at(descriptor, temporary):
-                return descriptor, temporary
-            os.close(descriptor)
+        directory = path.with_name(f".{_short(path.name)}{PARTIAL}{secrets.token_hex(4)}")
+        lock = locks.file_lock(directory / _LOCK)
+        try:
+            directory.mkdir()
+            # File systems without locks are ignored.
+            with contextlib.suppress(OSError):
+                lock.acquire()
+            if directory.exists():
+                yield directory / _CONTENT
+                return
+            # Another run removed it before it was locked.
+        except OSError as error:
+            if str(error.filename).startswith(str(directory)):
+                # Users do not know the partial name, which no longer exists.
+                inside = str(error.filename).removeprefix(str(directory)).removeprefix(os.sep + _CONTENT)
+                error.filename = str(path) + inside
+            raise
+        finally:
+            lock.release()
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _make_directory(path: Path) -> None:
@@ -485,7 +455,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _refuse_mount_point(path: Path) -> None:
-    if path.is_mount():
+    if os.path.ismount(path):
         raise MilcoError(
             f"{path} is a mount point, which cannot be replaced by a complete directory. Choose a directory inside it, "
             f"such as {path / 'NAME'}"
@@ -527,7 +497,7 @@ def _exchange(path: Path, other: Path) -> bool:
     """Exchange two names in one step (renameat2); return False if C library, kernel or file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
-    except AttributeError:
+    except (AttributeError, TypeError):
         return False
     return renameat2(_AT_CWD, os.fsencode(path), _AT_CWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 

@@ -1,11 +1,10 @@
-"""Advisory locks (flock) on files and directories. The kernel releases those of a dead process."""
+"""Locks of files and directories, which end with the process that holds them."""
 
 import contextlib
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from milco_pyserini.console import duration, log
 from milco_pyserini.errors import MilcoError
@@ -16,81 +15,48 @@ _LIMIT = 600.0
 _INTERVAL = 0.02
 
 
-def try_lock(descriptor: int, shared: bool = False) -> bool:
-    """Lock an open file until it is closed; return False if another process holds the lock.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def file_lock(path: Path) -> BaseFileLock:
+    """Return a lock that any thread may release. Its file is created when it is acquired."""
+    return FileLock(path, thread_local=False)
 
 
-def lock(descriptor: int) -> None:
-    """Wait for the lock of an open file. A file system without locks is ignored."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-
-@contextlib.contextmanager
-def locked_directory(directory: Path, limit: float | None = _LIMIT) -> Iterator[None]:
-    """Hold the lock of a directory while its entries are inspected and renamed. Waits of over 5 s are reported.
-
-    Args:
-        limit: seconds after which MilcoError is raised; None waits without a limit.
-    """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            _wait(descriptor, directory, limit)
-        yield
-    finally:
-        os.close(descriptor)
+def locked_directory(directory: Path, limit: float | None = _LIMIT) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a directory, that of a file in it, while its entries are inspected and renamed."""
+    return locked_file(directory / ".milco.lock", limit)
 
 
 @contextlib.contextmanager
 def locked_file(path: Path, limit: float | None = None) -> Iterator[None]:
-    """Hold the lock of a file while it is written; it is created empty if it is missing. Long waits are reported.
+    """Hold the lock of a file, which is created, and removed at the end. Waits of over 5 s are reported.
 
-    A wait ends when the other process ends, or renames or removes the file.
+    File systems without locks and directories without write permission are ignored.
 
     Args:
         limit: seconds after which MilcoError is raised; None waits without a limit.
     """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            with contextlib.suppress(OSError):
-                _wait(descriptor, path, limit)
-            if is_at(descriptor, path):
-                yield
-                return
-        finally:
-            os.close(descriptor)
-
-
-def is_at(descriptor: int, path: Path) -> bool:
-    """Return whether an open file still has this path."""
+    lock = file_lock(path)
+    with contextlib.suppress(OSError):
+        _wait(lock, path, limit)
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        if lock.is_locked:
+            # Programs that wait for the lock notice it. Windows removes a file only after the release.
+            with contextlib.suppress(OSError):
+                path.unlink()
+            lock.release()
 
 
-def _wait(descriptor: int, path: Path, limit: float | None) -> None:
-    started = time.monotonic()
-    silent = True
-    while not try_lock(descriptor):
-        waited = time.monotonic() - started
-        if limit is not None and waited > limit:
-            raise MilcoError(
-                f"{path} has been locked by another program for {duration(waited)}: writing to it needs the lock. "
-                "End that program (lslocks lists it), or choose an `output` in another directory"
-            )
-        if silent and waited > PATIENCE:
-            silent = False
-            log(f"Waiting for another program that has locked {path} (lslocks lists it)")
-        time.sleep(_INTERVAL)
+def _wait(lock: BaseFileLock, path: Path, limit: float | None) -> None:
+    with contextlib.suppress(Timeout):
+        lock.acquire(PATIENCE if limit is None else min(PATIENCE, limit), _INTERVAL)
+        return
+    if limit is None or limit > PATIENCE:
+        log(f"Waiting for another program that has locked {path} (lslocks lists it)")
+    try:
+        lock.acquire(-1 if limit is None else max(0, limit - PATIENCE), _INTERVAL)
+    except Timeout:
+        raise MilcoError(
+            f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock. "
+            "End that program (lslocks lists it), or choose an `output` in another directory"
+        ) from None

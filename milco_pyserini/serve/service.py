@@ -363,15 +363,15 @@ class SearchService:
     async def watching(self) -> AsyncIterator[None]:
         """Open the index again within the block when its manifest changes, and on SIGHUP."""
         wanted, loop = asyncio.Event(), asyncio.get_running_loop()
-        # Other threads cannot receive signals.
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main:
+        # Other threads cannot receive signals, and Windows has no SIGHUP.
+        is_signaled = hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread()
+        if is_signaled:
             loop.add_signal_handler(signal.SIGHUP, wanted.set)
         watch = asyncio.create_task(self._watch(wanted))
         try:
             yield
         finally:
-            if is_main:
+            if is_signaled:
                 loop.remove_signal_handler(signal.SIGHUP)
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -70,6 +70,7 @@ def test_the_store_is_that_of_one_process_though_a_worker_dies(
     assert main([*common, "--launcher", "ray", "--scale", "2e9", "--output", str(tmp_path / "big")]) == 2
     stderr = capsys.readouterr().err
     assert "error: weight" in stderr and "above 2,147,483,647" in stderr and "Traceback" not in stderr
+    assert "threads spin" not in stderr
 
 
 @needs_ray
@@ -94,6 +95,33 @@ def test_a_missing_ray_is_an_error_with_the_fix(
     assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
     assert "--launcher ray needs Ray: pip install '.[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (b"RPC error: InvalidAuthToken: Authentication token is missing\n", "Set RAY_AUTH_MODE=token"),
+        (b"Failed to connect to GCS within 5 seconds\n", "correct RAY_ADDRESS"),
+    ],
+    ids=["token", "dead"],
+)
+def test_a_cluster_that_cannot_be_reached_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, written: bytes, message: str
+) -> None:
+    """It names the address and what to set; what Ray writes to stderr is not shown."""
+    import ray
+
+    def refused(**_: object) -> None:
+        os.write(2, written)
+        raise ConnectionError("Failed to connect to Ray cluster\nsecond line")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refused)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.9:6379")
+    assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "error: " in line or "Failed" in line]
+    assert "192.0.2.9:6379: Failed to connect" in line and message in line
 
 
 def test_handlers_of_faults_are_restored() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from filelock import BaseFileLock, FileLock
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files, locks
@@ -108,7 +109,7 @@ def writer(directory: Path, context: str, write: str) -> subprocess.Popen:
         cwd=directory,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"written\n"
@@ -260,7 +261,7 @@ def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
     for name in ("old", "new"):
         with atomic_directory(path, True, ours) as place:
             (place / name).write_text(name)
-            assert place.parent == tmp_path / "disk"
+            assert place.is_relative_to(tmp_path / "disk")
     assert path.is_symlink()
     assert names(path) == ["new"]
     assert names(tmp_path / "disk") == ["real"]
@@ -420,19 +421,31 @@ def test_only_partial_files_of_the_same_output_are_removed(tmp_path: Path) -> No
     assert names(tmp_path) == [f".b{PARTIAL}1", "a"]
 
 
-def test_recent_partial_files_of_another_machine_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines may not see each other's locks."""
-    path = tmp_path / "out"
-    with atomic_file(path, "w") as handle:
-        (left,) = tmp_path.iterdir()
-        other = left.with_name(left.name.replace(PARTIAL, f"{PARTIAL}0"))
-        os.link(left, other)
-        monkeypatch.setattr("milco_pyserini.io.locks.try_lock", lambda descriptor: True)
-        remove_partial(path)
-        assert names(tmp_path) == [other.name]
-        os.link(other, left)
-        handle.write("mine")
-    assert path.read_text() == "mine"
+def test_a_partial_directory_that_is_removed_before_it_is_locked_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may take it for the leftover of a killed one."""
+    removed = []
+
+    def file_lock(path: Path) -> BaseFileLock:
+        lock = FileLock(path, thread_local=False)
+        if not removed:
+            removed.append(path)
+            acquire = lock.acquire
+            monkeypatch.setattr(lock, "acquire", lambda: (path.parent.rmdir(), acquire()))
+        return lock
+
+    monkeypatch.setattr(locks, "file_lock", file_lock)
+    write_json(tmp_path / "out", {})
+    assert removed and names(tmp_path) == ["out"]
+
+
+def test_partial_files_of_version_03_are_removed(tmp_path: Path) -> None:
+    """They are plain files, and directories without a lock."""
+    (tmp_path / f".out{PARTIAL}0a-1").write_text("half")
+    (tmp_path / f".out{PARTIAL}0a-2").mkdir()
+    write_json(tmp_path / "out", {})
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "水" * 85, "n" * 239])
@@ -512,7 +525,7 @@ def test_other_errors_keep_their_filename(tmp_path: Path, error: Exception) -> N
 
 def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be renamed, which would otherwise be noticed only after the build."""
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "volume")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path / "volume")
     with pytest.raises(MilcoError, match=r"volume.*volume/NAME"):
         new_directory(tmp_path / "volume").__enter__()
     with pytest.raises(MilcoError, match="volume is a mount point"):
@@ -525,16 +538,31 @@ def test_a_foreign_lock_is_reported_and_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wait is reported after some seconds, and fails after the limit."""
-    monkeypatch.setattr(locks, "PATIENCE", -1.0)
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
     with locks.locked_directory(tmp_path):
-        with pytest.raises(MilcoError, match=f"{tmp_path} has been locked"):
+        (lock,) = tmp_path.iterdir()
+        with pytest.raises(MilcoError, match=f"{lock} has been locked"):
             locks.locked_directory(tmp_path, limit=0.1).__enter__()
-        assert capsys.readouterr().err == f"Waiting for another program that has locked {tmp_path} (lslocks lists it)\n"
+        assert capsys.readouterr().err == f"Waiting for another program that has locked {lock} (lslocks lists it)\n"
         with pytest.raises(MilcoError, match="End that program"):
             locks.locked_directory(tmp_path, limit=0).__enter__()
         assert not capsys.readouterr().err
     with locks.locked_directory(tmp_path, limit=0):
         pass
+    assert names(tmp_path) == []
+
+
+def test_a_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Also while its file is removed and created again."""
+    program = (
+        "import os, sys; from pathlib import Path; from milco_pyserini.io.locks import locked_file\n"
+        "for _ in range(200):\n"
+        "    with locked_file(Path('lock')): os.close(os.open('held', os.O_CREAT | os.O_EXCL)); os.unlink('held')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
+    processes = [subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""What needs no server, no shards and no Ray runs where a system lacks fcntl, resource, /proc and POSIX signals."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+# Of doctor, 1 is the code for something that is not installed.
+ROAD = """
+import sys
+import without_posix
+from milco_pyserini.cli.main import main
+from milco_pyserini.io import locks, files
+for line in open("road.txt"):
+    code = main(line.split())
+    assert code == 0 or line.split() == ["doctor"] and code == 1, (line, code)
+"""
+COMMANDS = """
+encode --corpus c.jsonl --encoder mini --output vectors --part-size 2
+encode --topics q.tsv --encoder mini --output queries
+encode --corpus c.jsonl --encoder mini --output vectors --part-size 2 --overwrite
+index --vectors vectors --engine exact --store --output exact
+index --vectors vectors --engine lucene --store --output lucene
+index --vectors vectors --engine lucene --store --output lucene --overwrite
+search --index exact --topics queries --output exact.txt
+search --index lucene --topics queries --output lucene.txt
+search --index exact --query harbor
+explain --index lucene --query boats --doc d1
+eval --run exact.txt lucene.txt --qrels qrels.txt --metric nDCG@10
+verify vectors exact lucene
+doctor
+"""
+
+
+def run(program: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a directory, with modules of the tests."""
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "_JAVA_OPTIONS": "-Xmx1g"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.integration
+def test_the_road_of_the_demo_needs_no_posix(tmp_path: Path) -> None:
+    """Encoding, exact and lucene indexes, search, explain, eval, verify and doctor succeed, and leave no lock behind."""
+    texts = ("boats in the old harbor", "a green hill", "mashua bandarini", "the price of tea")
+    documents = "".join(f'{{"id": "d{number}", "text": "{text}"}}\n' for number, text in enumerate(texts, 1))
+    (tmp_path / "c.jsonl").write_text(documents)
+    (tmp_path / "q.tsv").write_text("q1\tharbor\nq2\ttea\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq2 0 d4 1\n")
+    (tmp_path / "road.txt").write_text(COMMANDS.strip())
+    done = run(ROAD, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "exact.txt").read_bytes() == (tmp_path / "lucene.txt").read_bytes()
+    assert "memory" in done.stdout
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("from milco_pyserini.index.qdrant import Qdrant; Qdrant().available()", "engine qdrant needs /proc/self/fd"),
+        ("from milco_pyserini.encode.ray_launcher import validate_ray; validate_ray()", "launcher=ray` needs"),
+    ],
+    ids=["qdrant", "ray"],
+)
+def test_what_cannot_work_is_refused(tmp_path: Path, statement: str, message: str) -> None:
+    """In one line, which names what is missing."""
+    done = run(f"import without_posix; {statement}", tmp_path)
+    assert message in done.stderr.splitlines()[-1]

@@ -35,7 +35,7 @@ _BETWEEN = {"pathlib", "io", "os", "codecs", "contextlib"}
 
 def open_descriptor(path: Any, flags: int, *rest: Any, **options: Any) -> int:
     """Open a file, as os.open() does."""
-    if os.path.isdir(path):
+    if Path(path).is_dir():
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return os.open(path, flags, *rest, **options)
 
@@ -60,14 +60,14 @@ MODULES_WITHOUT = {module.__name__: stripped(module) for module in (os, select, 
 _import, _replace = builtins.__import__, Path.replace
 
 
-def import_module(name: str, importer: Any = None, *rest: Any) -> types.ModuleType:
+def import_module(name: str, globals: Any = None, *rest: Any, **more: Any) -> types.ModuleType:
     """Import a module, as builtins.__import__() does."""
-    if importer and str(importer.get("__name__")).startswith(PACKAGE):
+    if globals and str(globals.get("__name__")).startswith(PACKAGE):
         if name in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         if name in MODULES_WITHOUT:
             return MODULES_WITHOUT[name]
-    return _import(name, importer, *rest)
+    return _import(name, globals, *rest, **more)
 
 
 def refuse_proc(event: str, arguments: tuple) -> None:

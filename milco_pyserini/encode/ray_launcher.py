@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ _SIGACTION_BYTES = 256
 
 def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed, or this is Windows."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         raise MilcoError("`launcher=ray` needs Linux or macOS: omit it")
     if importlib.util.find_spec("ray") is None:
         raise MilcoError("`launcher=ray` needs Ray: pip install '.[ray]'")
@@ -122,7 +123,9 @@ def _connect() -> Any:
                 reason = f"{error} {captured.read().decode(errors='replace')}"
                 hint = "Start it (ray start), or correct RAY_ADDRESS."
                 if "token" in reason:
-                    hint = "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head."
+                    hint = (
+                        "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head."
+                    )
                 raise MilcoError(
                     f"Ray cluster {address or 'on this machine'}: {str(error).splitlines()[0]}", hint
                 ) from None

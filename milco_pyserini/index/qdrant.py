@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +42,6 @@ PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
 VECTOR = "terms"
 _SHARD = "shard"
-# An open index stays the same through its descriptor while it is replaced.
-_DESCRIPTORS = Path("/proc/self/fd")
 # Payload of stored documents.
 _RAW = "raw"
 _VALUES = "values"
@@ -66,8 +65,8 @@ class Qdrant(SparseEngine):
 
     def available(self) -> None:
         """Raise MilcoError if qdrant-edge-py is not installed, or this is not Linux."""
-        if not _DESCRIPTORS.is_dir():
-            raise MilcoError(f"engine qdrant needs {_DESCRIPTORS}, as on Linux: use exact or lucene, as exact")
+        if sys.platform != "linux":
+            raise MilcoError("engine qdrant needs Linux: use lucene, with the same scores")
         if importlib.util.find_spec("qdrant_edge") is None:
             raise MilcoError(f"engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
 
@@ -125,7 +124,7 @@ class QdrantSearcher(EngineSearcher):
         super().__init__(Qdrant.name, directory, documents)
         self.scale = scale
         descriptor = os.open(directory, os.O_RDONLY)
-        place = _DESCRIPTORS / str(descriptor)
+        place = Path(f"/proc/self/fd/{descriptor}")
         try:
             self.ids = StringTable(place, "ids")
             self.terms = list(StringTable(place, "terms"))

@@ -14,11 +14,10 @@ from milco_pyserini.index.qdrant import Qdrant
 
 TESTS = Path(__file__).parent
 # Of doctor, 1 is the code for something that is not installed.
-ROAD = """
-import sys
+PROGRAM = """
 import without_posix
 from milco_pyserini.cli.main import main
-for line in open("road.txt"):
+for line in open("commands.txt"):
     code = main(line.split())
     assert code == 0 or line.split() == ["doctor"] and code == 1, (line, code)
 """
@@ -40,17 +39,17 @@ doctor
 
 
 @pytest.mark.integration
-def test_the_road_of_the_demo_needs_no_posix(tmp_path: Path) -> None:
+def test_the_commands_of_the_demo_need_no_posix(tmp_path: Path) -> None:
     """Encoding, exact and lucene indexes, search, explain, eval, verify and doctor succeed, and leave no lock."""
     texts = ("boats in the old harbor", "a green hill", "mashua bandarini", "the price of tea")
     documents = "".join(f'{{"id": "d{number}", "text": "{text}"}}\n' for number, text in enumerate(texts, 1))
     (tmp_path / "c.jsonl").write_text(documents)
     (tmp_path / "q.tsv").write_text("q1\tharbor\nq2\ttea\n")
     (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq2 0 d4 1\n")
-    (tmp_path / "road.txt").write_text(COMMANDS.strip())
+    (tmp_path / "commands.txt").write_text(COMMANDS.strip())
     paths = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "_JAVA_OPTIONS": "-Xmx1g"}
-    program = [sys.executable, "-c", ROAD]
+    program = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ranked = [[line.split()[:4] for line in (tmp_path / f"{name}.txt").open()] for name in ("exact", "lucene")]

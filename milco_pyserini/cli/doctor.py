@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from milco_pyserini import __version__
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, split_revision

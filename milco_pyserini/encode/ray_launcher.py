@@ -108,8 +108,7 @@ def _connect() -> Any:
     validate_ray()
     # Read when Ray is imported: no usage statistics are sent unless the user asks for it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    address = os.environ.get("RAY_ADDRESS")
-    if address:
+    if "RAY_ADDRESS" in os.environ:
         # Otherwise a cluster that does not answer is asked for a quarter of an hour.
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
     import ray
@@ -120,15 +119,13 @@ def _connect() -> Any:
                 ray.init(include_dashboard=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
                 captured.seek(0)
-                reason = f"{error} {captured.read().decode(errors='replace')}"
                 hint = "Start it (ray start), or correct RAY_ADDRESS."
-                if "token" in reason:
+                if "token" in f"{error} {captured.read()!r}":
                     hint = (
                         "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head."
                     )
-                raise MilcoError(
-                    f"Ray cluster {address or 'on this machine'}: {str(error).splitlines()[0]}", hint
-                ) from None
+                reason = str(error).splitlines()[0].split(". ")[0]
+                raise MilcoError(f"`launcher=ray`: {reason}", hint) from None
         log(f"Ray listens on {ray.util.get_node_ip_address()}: block its ports on untrusted networks")
     return ray
 

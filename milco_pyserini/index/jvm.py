@@ -16,8 +16,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from milco_pyserini.console import captured_stderr
 from milco_pyserini.errors import MilcoError
 
@@ -171,6 +169,8 @@ def _validate_options(home: Path, options: list[str]) -> None:
 
     A Java that does not get its memory ends the process that it is in, so there would be no error to catch.
     """
+    import psutil
+
     # Only Linux limits it.
     limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0] if psutil.LINUX else psutil.RLIM_INFINITY
     limited = limit != psutil.RLIM_INFINITY

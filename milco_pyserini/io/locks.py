@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-
-from filelock import BaseFileLock, FileLock, Timeout
+from typing import Any
 
 from milco_pyserini.console import duration, log
 from milco_pyserini.errors import MilcoError
@@ -15,8 +14,10 @@ _LIMIT = 600.0
 _INTERVAL = 0.02
 
 
-def file_lock(path: Path) -> BaseFileLock:
-    """Return a lock that any thread may release. Its file is created when it is acquired."""
+def file_lock(path: Path) -> Any:
+    """Return a FileLock, which any thread may release. Its file is created when it is acquired."""
+    from filelock import FileLock
+
     return FileLock(path, thread_local=False)
 
 
@@ -47,15 +48,15 @@ def locked_file(path: Path, limit: float | None = None) -> Iterator[None]:
             lock.release()
 
 
-def _wait(lock: BaseFileLock, path: Path, limit: float | None) -> None:
-    with contextlib.suppress(Timeout):
+def _wait(lock: Any, path: Path, limit: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
         lock.acquire(PATIENCE if limit is None else min(PATIENCE, limit), _INTERVAL)
         return
     if limit is None or limit > PATIENCE:
         log(f"Waiting for another program that has locked {path} (lslocks lists it)")
     try:
         lock.acquire(-1 if limit is None else max(0, limit - PATIENCE), _INTERVAL)
-    except Timeout:
+    except TimeoutError:
         raise MilcoError(
             f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock. "
             "End that program (lslocks lists it), or choose an `output` in another directory"

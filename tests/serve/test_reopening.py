@@ -158,8 +158,13 @@ def test_an_index_that_cannot_be_opened_is_not_served(tmp_path: Path, capsys: py
     assert len(lines) == len(messages), said
 
 
-def test_requests_in_work_finish_on_the_index_that_they_began_with(tmp_path: Path) -> None:
-    """It is closed after the last of them, and not before."""
+@pytest.mark.parametrize("has_sighup", [True, False], ids=["posix", "windows"])
+def test_requests_in_work_finish_on_the_index_that_they_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_sighup: bool
+) -> None:
+    """It is closed after the last of them, and not before; also where there is no SIGHUP."""
+    if not has_sighup:
+        monkeypatch.delattr(signal, "SIGHUP")
     path = tmp_path / "index"
     build(path, OLD)
     begun, go = threading.Event(), threading.Event()

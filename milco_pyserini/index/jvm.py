@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any

@@ -313,14 +313,11 @@ class ElasticsearchServer(Server):
         return body | {"stored_fields": "_none_", "docvalue_fields": [DOCID]} if self._has_docids else body
 
     def _docid(self, hit: answers.Hit) -> str:
-        """Return the docid of a hit of a prepared search. Raises MilcoError if another program wrote the document."""
+        """Return the docid of a hit of a prepared search. Raises ServerError if another program wrote the document."""
         if not self._has_docids:
             return hit.id
-        if not hit.fields.docids:
-            raise MilcoError(
-                f"{self._index} has a document without {DOCID}, which another program wrote",
-                "Delete the index, and run milco export again.",
-            )
+        if len(hit.fields.docids) != 1:
+            raise ServerError(f"{self._index} has a document without one {DOCID}, which another program wrote")
         return hit.fields.docids[0]
 
     def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[answers.Hit]]:

@@ -59,6 +59,7 @@ FAULTS = (
     Fault(r"security_exception|^403", "", f"Give its user the permission, or put the URL of another user into {URL}."),
     Fault(r"index_closed_exception|closed$", "the index is closed", "Open it: POST /INDEX/_open. {again}"),
     Fault(r"index_not_found", "", "Run milco export again."),
+    Fault(r"another program wrote", "", "Delete the index, and run milco export again."),
     Fault(r"too_many_(nested_)?clauses|maxClauseCount", "",
           "Raise indices.query.bool.max_clause_count on its nodes, or prune the topics."),
     Fault(r"^413", "the request is larger than the server, or a proxy before it, accepts (status 413)",

@@ -23,7 +23,7 @@ from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.directory import FORMAT_VERSION
-from milco_pyserini.index.documents import WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
+from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.remote import Remote
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
@@ -337,7 +337,8 @@ def _validate_ranking(ranking: Ranking, limit: int, has_space: bool) -> None:
     """
     seen: set[str] = set()
     for docid, score in ranking:
-        if not isinstance(docid, str) or not docid or (not has_space and WHITE_SPACE.search(docid)):
+        is_docid = isinstance(docid, str) and 0 < len(docid) <= MAX_ID_BYTES
+        if not is_docid or (not has_space and WHITE_SPACE.search(docid)):
             raise ServerError(f"the answer is not a valid one: {shown(str(docid))} is not a docid of this index")
         if docid in seen:
             raise ServerError(f"the answer is not a valid one: it has {shown(docid)} twice")

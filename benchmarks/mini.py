@@ -26,11 +26,11 @@ from same_language import (
     view_runs,
 )
 
+from milco_pyserini.cli.demo import summarize
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.corpora import open_corpus, open_qrels
 from milco_pyserini.defaults import MINI
-from milco_pyserini.demo.evaluation import language_matrix, summarize
 from milco_pyserini.eval.fairness import OWN_LANGUAGE, document_languages, evaluate_fairness
 from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.runs import Run
@@ -118,7 +118,7 @@ def balanced(run: Run, documents: dict[str, str]) -> Run:
 
 def sample_figures(run: Run, qrels: dict[str, dict[str, int]]) -> dict[str, float]:
     """Return the figures of a run of the sample's topics, by set and measure."""
-    mean = summarize(run, qrels, language_matrix(run, qrels))
+    mean = summarize(run, qrels)
     shares = evaluate_fairness(run, qrels, document_languages([run], qrels, ())).per_query[OWN_LANGUAGE]
     return {
         f"sample, all languages, {MEASURE}": mean[MEASURE],

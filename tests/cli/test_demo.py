@@ -1,12 +1,11 @@
-"""The demo's figures and tables."""
+"""The demo: its commands, and what its table has of their runs."""
 
 from pathlib import Path
 
 import pytest
+from golden_set import GOLDEN
 
-from milco_pyserini.demo.evaluation import across, language_matrix, run_demo, summarize
-from milco_pyserini.demo.report import languages_table, summary_table
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.cli.demo import main, summarize
 
 QRELS = {"ar-q1": {"ar-1": 1, "de-1": 1}, "de-q1": {"ar-1": 1, "de-1": 1}}
 # Each query finds the passage of its own language first, then a wrong one, and the other language's right one last.
@@ -16,13 +15,9 @@ RUN = {
 }
 
 
-def test_the_matrix_ranks_passages_of_one_language_and_the_summary_all_at_once() -> None:
+def test_passages_are_ranked_within_languages_and_all_at_once() -> None:
     """Wrong passages of other languages count only when all are ranked together."""
-    matrix = language_matrix(RUN, QRELS)
-    assert matrix["ar"]["ar"] == matrix["de"]["de"] == 1
-    assert across(matrix, "ar") == 1
-    assert across(matrix, "de") == pytest.approx(1 / 1.584963, abs=1e-6)
-    summary = summarize(RUN, QRELS, matrix)
+    summary = summarize(RUN, QRELS)
     ideal = 1 + 1 / 1.584963
     assert summary["nDCG@10"] == pytest.approx(((1 + 1 / 2) / ideal + (1 + 1 / 2.321928) / ideal) / 2, abs=1e-6)
     assert (summary["R@100"], summary["within"]) == (1, 1)
@@ -31,27 +26,26 @@ def test_the_matrix_ranks_passages_of_one_language_and_the_summary_all_at_once()
 
 def test_a_language_without_hits_counts_zero() -> None:
     """BM25 across scripts finds nothing: a figure, not an error."""
-    assert language_matrix({"ar-q1": {"ar-1": 1.0}}, QRELS)["de"] == {"ar": 0.0, "de": 0.0}
+    summary = summarize({"ar-q1": {"ar-1": 1.0}}, QRELS)
+    assert (summary["within"], summary["across"]) == (0.5, 0.0)
 
 
-def test_tables_state_what_was_ranked() -> None:
-    """Passages of one language in the first, all of them in the second, with the means of the first."""
-    matrix = language_matrix(RUN, QRELS)
-    table = languages_table("MILCO, both views", matrix, matrix, 2)
-    assert table.startswith("MILCO, both views, nDCG@10, ranking the 2 passages of one language at a time")
-    assert table.splitlines()[-1].split() == ["mean", "1.000", "1.000", "0.815", "0.815"]
-    worst = {"nDCG@10": 0.25, "R@100": 0.5, "within": 0.125, "across": 0.0}
-    table = summary_table({"BM25": worst, "MILCO": summarize(RUN, QRELS, matrix)}, 4)
-    names, first, second = (line.split() for line in table.splitlines()[-3:])
-    assert "ranking all 4 passages at once" in table and names == ["nDCG@10", "R@100", "within", "across"]
-    assert first == ["BM25", "0.250", "0.500", "0.125", "0.000"]
-    assert second == ["MILCO", "0.898", "1.000", "1.000", "0.815"]
+@pytest.mark.integration
+def test_the_table_has_a_row_for_each_system(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """BM25 has README's figures; the commands are shown, and a run of an earlier demo is replaced."""
+    (tmp_path / "demo.json").write_text('{"encoder": "mini"}')
+    (tmp_path / "run.txt").write_text("ar-q01 Q0 ar-01 1 1.0 old\n")
+    assert main(["--output", str(tmp_path), "--encoder", str(GOLDEN / "ckpt_distillation")]) == 0
+    shown = capsys.readouterr()
+    rows = {line.split(",")[0]: line.split()[-4:] for line in shown.out.splitlines() if line.count(".") == 4}
+    assert [float(figure) for figure in rows["BM25"]] == pytest.approx([0.405, 0.244, 0.986, 0.177], abs=0.001)
+    assert "MILCO" in rows
+    assert f"$ milco index --vectors {tmp_path}/vectors" in shown.err
+    assert "old" not in (tmp_path / "run.txt").read_text()
 
 
 def test_directories_that_no_demo_wrote_are_kept(tmp_path: Path) -> None:
-    """vectors/ is also where milco encode writes."""
+    """They may hold vectors/, which is where milco encode writes."""
     (tmp_path / "vectors" / "miracl-ar").mkdir(parents=True)
-    with pytest.raises(MilcoError, match=r"vectors .* never replaced"):
-        run_demo(tmp_path, "mini")
+    assert main(["--output", str(tmp_path)]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
-    assert (tmp_path / "vectors" / "miracl-ar").is_dir()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import orjson
+import repository  # noqa: F401
 from same_language import FORMATS, VIEWS, CollectionFiles, SameLanguageOptions, all_runs
 
 from milco_pyserini.cli.parser import run_command
@@ -79,8 +80,6 @@ def command(options: HeldOutOptions) -> None:
 
 def held_out(options: HeldOutOptions) -> "list[TestCollection]":
     """Return the passages and held-out queries of every NAME. Raises MilcoError if no query is held out."""
-    # The recipes are in the repository, not in the package.
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
     from recipes.configurations.data import collections, read_sets
     from recipes.milco_mini.data import is_for_training
 

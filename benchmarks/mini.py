@@ -135,7 +135,6 @@ def held_out_values(options: MiniOptions) -> Values:
     )
     found: dict[str, list[float]] = {}
     collections = held_out.held_out(settings)
-    # It can be imported since held_out() has put the repository on the path.
     from recipes.configurations.data import CROSS_LANGUAGE
 
     for collection in collections:

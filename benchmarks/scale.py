@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import repository  # noqa: F401
 from lucene_indexing import in_fresh_process, index_milco
 from lucene_search import Query, validate_equal
 from table_engines import ENGINES, SEARCHER, is_installed, pyserini_search, recall
 from table_rows import with_own_peak, with_peak
 from topical_vectors import topical_queries, write_topical_store
 
-from milco_pyserini.analysis.workbench import processor
+from experiments.timing import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.eval import ReportTable, render
@@ -217,7 +218,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from milco_pyserini.analysis.pictures import COLORS, DASHES, MARKERS, STYLE
+    from experiments.pictures import COLORS, DASHES, MARKERS, STYLE
     from milco_pyserini.io.files import atomic_file
 
     latencies = [name for row in rows for name in row if name.startswith("p50")]

@@ -27,13 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import repository  # noqa: F401
 from lucene_indexing import in_fresh_process
 from scale import BOTH, PIVOT, latencies, open_engine
 from table_engines import recall
 from table_rows import with_peak
 from topical_vectors import topical_queries, write_pruned_stores
 
-from milco_pyserini.analysis.workbench import processor
+from experiments.timing import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.eval import ReportTable, render
@@ -217,7 +218,7 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from milco_pyserini.analysis.pictures import COLORS, DASHES, GREY, INK, MARKERS, STYLE
+    from experiments.pictures import COLORS, DASHES, GREY, INK, MARKERS, STYLE
     from milco_pyserini.io.files import atomic_file
 
     ordered = sorted(rows, key=lambda row: row["top-k"])

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import repository  # noqa: F401
 import table_curve
 import table_encoding
 import table_engines
@@ -35,7 +36,7 @@ import table_figure
 from lucene_indexing import in_fresh_process
 from table_rows import JSON, Row, format_rows
 
-from milco_pyserini.analysis.workbench import processor
+from experiments.timing import processor
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.defaults import MINI

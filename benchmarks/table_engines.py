@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import lucene_search
 import numpy as np
+import repository  # noqa: F401
 from lucene_indexing import (
     PART,
     SCALE,
@@ -40,7 +41,7 @@ from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
-    from milco_pyserini.analysis.timing import SearchQuery
+    from experiments.timing import SearchQuery
     from milco_pyserini.index.protocol import EngineSearcher, Hits
 
 MILCO = "milco_pyserini"
@@ -231,7 +232,7 @@ def tune(root: Path) -> float:
 
 def time_engines(root: Path, engines: Sequence[str], sizes: EngineSizes) -> list[Row]:
     """Return latency and recall of the engines and their peers on one thread; runs in its own process."""
-    from milco_pyserini.analysis.timing import time_searches
+    from experiments.timing import time_searches
 
     queries = topical_queries(sizes.queries)
     searchers: dict[str, Any] = {}

@@ -5,9 +5,10 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
+import repository  # noqa: F401
 from table_rows import Row
 
-from milco_pyserini.analysis.pictures import COLORS, DASHES, MARKERS
+from experiments.pictures import COLORS, DASHES, MARKERS
 from milco_pyserini.io.files import atomic_file
 
 _WIDTH = 10.5

@@ -1,5 +1,6 @@
 """python -m experiments.latency: engines, and dense baselines in Faiss's HNSW, timed in turn on one core."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,23 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.dense import open_dense
+from experiments.timing import SearchQuery, time_searches
+from experiments.workbench import IndexMeasurement, Workbench, measurements_table, validate_workbench
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
-from milco_pyserini.analysis.timing import SearchQuery, time_searches
-from milco_pyserini.analysis.workbench import IndexMeasurement, Workbench
 from milco_pyserini.cli import program
-from milco_pyserini.cli.analyze import TaskOptions, print_measurements
+from milco_pyserini.cli.analyze import SweepOptions
 from milco_pyserini.cli.parser import run_command
+from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import validate_unique
+from milco_pyserini.eval.report import FORMATS, render
 from milco_pyserini.index.baselines import HNSW
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.options import option
 
 PROG = "python -m experiments.latency"
+RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
-class LatencyOptions(TaskOptions):
+class LatencyOptions(SweepOptions):
     """Latency on one core, effectiveness and index size, for each pruning and engine.
 
     A row has the mean and the 95th percentile of the latencies, and queries/s. Each dense encoder has a row, too, in
@@ -44,6 +48,12 @@ class LatencyOptions(TaskOptions):
         metavar="ENGINE",
         help="engines, with settings such as seismic:query_cut=10,heap_factor=0.9",
     )
+    prune: tuple[str, ...] = option((UNPRUNED,), metavar="RULE", help="pruning rules, see milco analyze sweep")
+    rounds: int = option(5, minimum=1, help="times that each topic is searched; the median counts")
+    output: Path | None = option(
+        None, metavar="DIR", help="directory for results, runs and indexes, which are reused (default: results/NAME)"
+    )
+    format: str = option("text", choices=FORMATS, help="format of the table on stdout")
     dense: tuple[str, ...] = option(
         (),
         metavar="MODEL",
@@ -62,15 +72,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def latency_command(options: LatencyOptions) -> None:
     """Measure, and print the table."""
+    output = options.output or RESULTS / directory_name(options.vectors.name)
+    validate_workbench(output)
     measurements = measure_latency(
         options.open_task(),
-        options.directory,
+        output,
         prune=options.prune,
+        engines=options.engines,
         dense=options.dense,
         dense_pooling=options.dense_pooling,
-        **options.timing(),
+        rounds=options.rounds,
+        threads=options.threads,
+        overwrite=options.overwrite,
     )
-    print_measurements(options, measurements, "latency.csv, latency.json")
+    sys.stdout.write(render(measurements_table(measurements), options.format))
+    log(f"Results: latency.csv, latency.json and runs/ in {output} (indexes/ may be removed)")
 
 
 def measure_latency(
@@ -83,6 +99,7 @@ def measure_latency(
     dense_pooling: str | None = None,
     rounds: int = 5,
     threads: int = 1,
+    overwrite: bool = False,
 ) -> list[IndexMeasurement]:
     """Time all indexes in turn, so that what slows the machine down for a while slows all of them.
 
@@ -94,6 +111,7 @@ def measure_latency(
         dense_pooling: "cls", "mean" or "last" (default: as the encoder's files specify, else mean).
         rounds: How often each topic is timed; the median counts.
         threads: Threads that build indexes.
+        overwrite: Build all indexes again.
 
     Raises:
         MilcoError: A rule, an engine or a baseline is invalid, before anything is built.
@@ -105,7 +123,7 @@ def measure_latency(
     if dense:
         hnsw.available()
     label = f"{hnsw.name} M={hnsw.links} ef={hnsw.ef_search}"
-    workbench = Workbench(Path(output), task, variants, rounds, threads)
+    workbench = Workbench(Path(output), task, variants, rounds, threads, overwrite)
     baselines: dict[str, Path] = {}
     searches: dict[str, SearchQuery] = {}
     for name in dense:
@@ -118,7 +136,7 @@ def measure_latency(
     timed = time_searches(searches, len(task.ids), rounds)
     measurements = [workbench.measure_dense(name, label, path, timed[name]) for name, path in baselines.items()]
     measurements += [workbench.measure(variant, index, timed[str(variant)]) for variant, index in indexes.items()]
-    return workbench.report(measurements, "latency")
+    return workbench.report(measurements)
 
 
 def _search(searcher: EngineSearcher, queries: NDArray[np.float32], k: int, number: int) -> Hits:

@@ -52,7 +52,7 @@ def table_text(table: Table, results: Mapping[Key, Result]) -> str:
 
 def page_text(tables: Iterable[Results], encoder: str) -> str:
     """Return all tables as Markdown, each with the commands that made its figures."""
-    from milco_pyserini.analysis.workbench import processor
+    from experiments.timing import processor
 
     parts = [
         "# The MILCO paper, reproduced",

@@ -55,7 +55,7 @@ def small_parts(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load("topical_vectors"), "PART", 400)
     monkeypatch.setattr(load("topical_vectors"), "LANGUAGES", 2)
     monkeypatch.setattr(load("table_engines"), "TUNING_TOPICS", 40)
-    monkeypatch.setattr("milco_pyserini.analysis.timing.WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr("experiments.timing.WARM_UP_SECONDS", 0.0)
 
 
 @pytest.fixture

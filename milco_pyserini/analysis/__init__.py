@@ -1,1 +1,1 @@
-"""Analyze vector stores and indexes: sparsity statistics, pruning sweeps, latency tables."""
+"""Analyze vector stores and indexes: sparsity statistics, pruning sweeps."""

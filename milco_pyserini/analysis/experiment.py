@@ -3,13 +3,9 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from typing import cast
-
-import orjson
 
 from milco_pyserini.console import counted, duration, log
 from milco_pyserini.corpora import open_qrels
@@ -59,21 +55,25 @@ class RetrievalTask:
         """Return the documents' vectors after these rules."""
         return PrunedStore(self.store, rules, self.views)
 
-    @cached_property
-    def topics_hash(self) -> str:
-        """A hash of the topics' ids, and texts or vectors."""
-        return digest([self.ids, self.vectors if self.texts is None else self.texts])
-
 
 @dataclass(frozen=True)
-class IndexSpec:
-    """An engine with settings. given: those that were given, for building or for searching; the others are defaults."""
+class IndexVariant:
+    """Vectors pruned by rules that apply one after the other, in an index.
 
+    given: settings of the engine that were given, for building or for searching; the others are defaults.
+    """
+
+    rules: tuple[PruningRule, ...]
     engine: Engine
     given: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return self.label(BUILD, SEARCH)
+        return f"{self.label(BUILD, SEARCH)}, {self.pruning}"
+
+    @property
+    def pruning(self) -> str:
+        """The rules as they are written: "none", "top-k:10" or "pivot:top-k:10,source:top-k:20"."""
+        return ",".join(map(str, self.rules)) or UNPRUNED
 
     def label(self, *when: str) -> str:
         """Return the engine with its given settings for BUILD or SEARCH, such as "seismic query_cut=10"."""
@@ -81,46 +81,9 @@ class IndexSpec:
         given = (f"{name}={value:g}" for name, value in settings.items() if name in self.given)
         return " ".join([self.engine.name, *given])
 
-    @classmethod
-    def parse(cls, text: str) -> "IndexSpec":
-        """Parse "seismic" or "seismic:query_cut=10,heap_factor=0.9".
-
-        Raises:
-            MilcoError: The engine, or a setting of it, is unknown, or a value is out of range.
-        """
-        name, _, settings = text.partition(":")
-        given = parse_settings(settings.split(",") if settings else ())
-        return cls(find_engine(name).with_settings(given), frozenset(given))
-
-    def settings(self) -> dict[str, float]:
-        """Return all settings of the engine, with its defaults."""
-        return self.engine.settings(BUILD) | self.engine.settings(SEARCH)
-
-
-@dataclass(frozen=True)
-class IndexVariant:
-    """Vectors pruned by rules that apply one after the other, in an index."""
-
-    rules: tuple[PruningRule, ...]
-    spec: IndexSpec
-
-    def __str__(self) -> str:
-        return f"{self.spec}, {self.pruning}"
-
-    @property
-    def pruning(self) -> str:
-        """The rules as they are written: "none", "top-k:10" or "pivot:top-k:10,source:top-k:20"."""
-        return ",".join(map(str, self.rules)) or UNPRUNED
-
-    @property
-    def name(self) -> str:
-        """A file name."""
-        return directory_name(f"{self.spec}.{self.pruning}")
-
-    @property
-    def index_name(self) -> str:
-        """A directory name, the same for variants that differ only in how they search."""
-        return directory_name(f"{self.spec.label(BUILD)}.{self.pruning}")
+    def directory_name(self, views: Sequence[str]) -> str:
+        """Return a name for the index, the same for variants that differ only in how they search."""
+        return ".".join([directory_name(f"{self.label(BUILD)}.{self.pruning}"), *views])
 
 
 def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVariant]:
@@ -128,23 +91,29 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
 
     Args:
         prune: "none" or rules separated by commas, such as "pivot:top-k:10,source:top-k:20".
-        engines: See IndexSpec.parse().
+        engines: "seismic" or, with settings, "seismic:query_cut=10,heap_factor=0.9".
 
     Raises:
-        MilcoError: A rule or engine is invalid or given twice, or an engine is not installed or not of weighted terms.
+        MilcoError: A rule, an engine or a setting is unknown, out of range or given twice, or an engine is not
+            installed or not of weighted terms.
     """
     prunings = [() if text == UNPRUNED else tuple(map(PruningRule.parse, text.split(","))) for text in prune]
-    specs = [IndexSpec.parse(text) for text in engines]
-    validate_unique("`prune`", [",".join(map(str, rules)) or UNPRUNED for rules in prunings])
-    validate_unique("`engines`", specs)
-    for spec in specs:
-        if not isinstance(spec.engine, SparseEngine):
+    parsed = []
+    for text in engines:
+        name, _, settings = text.partition(":")
+        given = parse_settings(settings.split(",") if settings else ())
+        engine = find_engine(name).with_settings(given)
+        if not isinstance(engine, SparseEngine):
             raise MilcoError(
-                f"`engines={spec}`: its queries are {spec.engine.query_type}, vectors of MILCO are weighted terms",
+                f"`engines={text}`: its queries are {engine.query_type}, vectors of MILCO are weighted terms",
                 "Compare dense encoders and BM25 with milco eval.",
             )
-        spec.engine.available()
-    return [IndexVariant(rules, spec) for rules, spec in product(prunings, specs)]
+        engine.available()
+        parsed.append((engine, frozenset(given)))
+    variants = [IndexVariant(rules, engine, given) for rules, (engine, given) in product(prunings, parsed)]
+    validate_unique("`prune`", [variant.pruning for variant in variants[:: len(parsed)]])
+    validate_unique("`engines`", [variant.label(BUILD, SEARCH) for variant in variants[: len(parsed)]])
+    return variants
 
 
 def open_task(
@@ -214,8 +183,3 @@ def open_task(
         measures=tuple(map(str, parsed)),
         k=k or max(cutoff or _COMPLETE_RANKING for cutoff in cutoffs),
     )
-
-
-def digest(value: object) -> str:
-    """Return BLAKE2b of a value as JSON."""
-    return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()

@@ -1,7 +1,6 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +37,7 @@ class EvalOptions:
     are corrected together. `milco eval measures` lists the measures with their sources.
 
     With --fairness, runs over documents of several languages are measured by how alike languages are ranked:
-      --run runs/sample.txt --qrels sample --fairness --picture languages.png
+      --run runs/sample.txt --qrels sample --fairness
     """
 
     run: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs, plain or .gz")
@@ -57,7 +56,7 @@ class EvalOptions:
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
     format: str = option("text", choices=(*FORMATS, "json"), synonyms=("--output-format",), help="format of the table")
     output: Path | None = option(None, metavar="FILE", help="file for the table (default: stdout)")
-    overwrite: bool = option(False, help="replace an existing --output or --picture")
+    overwrite: bool = option(False, help="replace an existing --output")
     fairness: bool = option(
         False,
         group=_FAIRNESS,
@@ -71,19 +70,11 @@ class EvalOptions:
         help="corpora of the documents, each of one language (neuclir-fa neuclir-ru neuclir-zh), or with a field lang "
         "(default: ids begin with the language, as ar-07)",
     )
-    picture: Path | None = option(
-        None, group=_FAIRNESS, metavar="FILE.png", help="picture of the languages of the ten best hits"
-    )
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        for name in ("corpus", "picture"):
-            if getattr(self, name) and not self.fairness:
-                yield f"--{name} is for --fairness"
-        if self.picture is not None and self.picture.suffix.lower() != ".png":
-            yield f"--picture {self.picture}: pictures are PNG. Give a name that ends in .png"
-        if self.picture is not None and self.picture == self.output:
-            yield f"--picture and --output are both {self.output}: give two files"
+        if self.corpus and not self.fairness:
+            yield "--corpus is for --fairness"
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,6 @@ def _evaluate(options: EvalOptions) -> None:
     from milco_pyserini.io.runs import read_run, read_trained_on
 
     results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
-    hits: dict[str, dict[str, Counter[str]]] = {system: {} for system in systems}
     judgments = [open_qrels(name) for name in options.qrels]
     spoken = [query_languages(qrels) for qrels in judgments] if options.fairness else []
     for place, (dataset, name, qrels) in enumerate(zip(datasets, options.qrels, judgments, strict=True)):
@@ -164,8 +154,6 @@ def _evaluate(options: EvalOptions) -> None:
                 fairness = evaluate_fairness(run, qrels, languages, spoken[place])
                 kept = {name: values for name, values in fairness.per_query.items() if with_peer or name != PEER}
                 evaluation = replace(fairness, per_query=kept).added_to(evaluation)
-                for language, counts in fairness.hits.items():
-                    hits[system].setdefault(language, Counter()).update(counts)
             results[system][dataset] = evaluation
     # Systems are compared by the same measures on all datasets.
     common = set.intersection(*({*one.mean} for of_system in results.values() for one in of_system.values()))
@@ -174,10 +162,6 @@ def _evaluate(options: EvalOptions) -> None:
             kept = {name: one.per_query[name] for name in one.mean if name in common}
             of_system[dataset] = replace(one, mean={name: one.mean[name] for name in kept}, per_query=kept)
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
-    if options.picture is not None:
-        from milco_pyserini.analysis.pictures import draw_languages
-
-        draw_languages(options.picture, hits)
     if options.format == "json":
         text = comparison.to_json(options.per_query)
     else:
@@ -229,9 +213,8 @@ def _validate_files(options: EvalOptions) -> None:
         if not run.is_file():
             reason = "is a directory" if run.is_dir() else "is not a regular file" if run.exists() else "does not exist"
             raise MilcoError(f"--run {run} {reason}: it expects TREC or MS MARCO run files")
-    for name in ("output", "picture"):
-        if (output := getattr(options, name)) is not None:
-            validate_output_file(output, options.overwrite, name)
+    if options.output is not None:
+        validate_output_file(options.output, options.overwrite)
 
 
 def _summary(evaluation: "Evaluation", with_peer: bool) -> str:

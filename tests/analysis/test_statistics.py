@@ -215,8 +215,8 @@ def test_missing_texts_skip_only_the_lengths(stats: Stats, encoded: Path, tmp_pa
 
 
 def test_the_report_has_all_tables(stats: Stats, encoded: Path) -> None:
-    """And a picture, if requested."""
-    code, out, _ = stats(encoded / "vectors", "--figure", "sample.png")
+    """Each with its head."""
+    code, out, _ = stats(encoded / "vectors")
     assert code == 0
     for head in (
         *("terms per document", "posting lists", "most frequent: pivot", "most frequent: source"),
@@ -224,17 +224,15 @@ def test_the_report_has_all_tables(stats: Stats, encoded: Path) -> None:
     ):
         assert f"\n{head}  " in out
     assert "Spearman's" in out
-    assert Path("sample.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_empty_vectors_have_statistics(stats: Stats, tmp_path: Path) -> None:
-    """No division by zero, in text or picture."""
+    """No division by zero."""
     empty = SparseBatch(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 200)
     write_store(tmp_path / "v", ["en-1", "en-2", "fr-1"], empty)
-    code, out, err = stats("v", "--figure", "v.png")
+    code, out, err = stats("v")
     assert code == 0, err
     assert "v: 3 documents, encoded by mini; 0 postings" in out
-    assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -261,8 +259,6 @@ def test_tokens_are_classified(piece: str, word_begins: bool, kind: str) -> None
     [
         (["--vectors", "nothing"], "no vectors at nothing"),
         (["--vectors", "v", "--scale", "2"], "--scale is for --plain"),
-        (["--vectors", "v", "--figure", "v.svg"], "--figure v.svg: pictures are PNG. Give a name that ends in .png"),
-        (["--vectors", "v", "--figure", "there.png"], "there.png exists"),
         (["--vectors", "v", "--corpus", "nowhere.jsonl"], "nowhere.jsonl: no such file or directory"),
         (["--vectors", "v", "--corpus", "sample", "--encoder", "nobody"], "no encoder at 'nobody'"),
         (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "has other tokens than v"),
@@ -272,15 +268,13 @@ def test_tokens_are_classified(piece: str, word_begins: bool, kind: str) -> None
 def test_bad_input_is_one_line_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, arguments: list[str], message: str
 ) -> None:
-    """Exit code 2, nothing on stdout, no picture."""
+    """Exit code 2, nothing on stdout."""
     monkeypatch.chdir(tmp_path)
     write_store(tmp_path / "v", *synthetic_batch(20))
-    (tmp_path / "there.png").write_bytes(b"mine")
     assert main(["statistics", *arguments]) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
     assert message in shown.err
-    assert (tmp_path / "there.png").read_bytes() == b"mine"
 
 
 def test_a_corpus_of_other_documents_is_an_error(stats: Stats, encoded: Path, tmp_path: Path) -> None:

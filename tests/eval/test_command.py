@@ -130,11 +130,6 @@ def test_ranks_that_contradict_scores_are_reported(command: Callable[..., Outcom
         (["--run", "good.txt", "bad.txt", "good.txt", "--qrels", "ar.qrels", "bn.qrels"], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
         (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "good.txt is given twice. Name each by --names."),
-        (["--run", "good.txt", "--qrels", "ar.qrels", "--fairness", "--picture", "x.pdf"], "pictures are PNG"),
-        (
-            ["--run", "good.txt", "--qrels", "ar.qrels", "--fairness", "--picture", "x.png", "--output", "x.png"],
-            "--picture and --output are both x.png",
-        ),
         (
             ["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"],
             "--names has 2 names: it needs one for each of 1 system",

@@ -13,10 +13,10 @@ import torch
 from golden_set import GOLDEN
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
+from experiments import timing
 from experiments.dense import DOCUMENTS, QUERIES, load_vectors
 from experiments.latency import main
-from milco_pyserini.analysis import timing
-from milco_pyserini.analysis.timing import Timed, one_core, time_searches
+from experiments.timing import Timed, one_core, time_searches
 from milco_pyserini.index import Hits
 
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]

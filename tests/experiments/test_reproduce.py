@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from golden_set import GOLDEN
 
-from experiments import cells, reproduce, tables
+from experiments import cells, reproduce, tables, timing
 from experiments.cells import Cell, plan_table
 from experiments.report import Result
 from experiments.reproduce import Runner, main
 from experiments.steps import CORPUS, Pipeline, Source, Step
 from experiments.tables import Dataset, Table, find_system, paper
-from milco_pyserini.analysis import timing
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 from milco_pyserini.io.files import write_json

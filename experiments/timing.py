@@ -17,6 +17,7 @@ from milco_pyserini.index.protocol import Hits
 SearchQuery = Callable[[int], Hits]
 
 WARM_UP_SECONDS = 1.0
+_CPU = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -122,3 +123,10 @@ def _place(cores: Mapping[int, list[int]], others: list[int]) -> dict[int, list[
             before[thread.id] = bound.cpu_affinity()
             bound.cpu_affinity(cores.get(thread.id, others))
     return before
+
+
+def processor() -> str:
+    """Return the processor's name, if Linux reports it, and the number of cores."""
+    lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} cores"

@@ -1,10 +1,17 @@
-"""Draw sweeps and statistics as PNG. Colors are Okabe and Ito's, which readers with color blindness can tell apart."""
+"""python -m experiments.pictures statistics|sweep|languages: PNG pictures of what milco analyze and milco eval report.
 
-from collections.abc import Mapping, Sequence
+They need matplotlib (pip install '.[plots]'). Colors are Okabe and Ito's, which readers with color blindness can tell
+apart.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -14,10 +21,20 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from milco_pyserini.analysis.experiment import UNPRUNED
-from milco_pyserini.analysis.statistics import TERMS, StoreStatistics
+from milco_pyserini.analysis.statistics import TERMS, StoreStatistics, compute_statistics
+from milco_pyserini.analysis.sweep import SweepPoint
 from milco_pyserini.analysis.text_lengths import UNKNOWN
-from milco_pyserini.analysis.workbench import IndexMeasurement
-from milco_pyserini.io.files import atomic_file
+from milco_pyserini.cli import program
+from milco_pyserini.cli.parser import Subcommand, dispatch
+from milco_pyserini.console import log
+from milco_pyserini.corpora import open_qrels
+from milco_pyserini.errors import MilcoError, validate_unique
+from milco_pyserini.eval.fairness import document_languages, evaluate_fairness, query_languages
+from milco_pyserini.io.files import atomic_file, validate_output_file
+from milco_pyserini.io.runs import read_run
+from milco_pyserini.options import option
+
+PROG = "python -m experiments.pictures"
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "^", "s", "D", "v", "P")
@@ -48,8 +65,78 @@ _MAX_LANGUAGES = 40
 _MAX_BINS = 50
 
 
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions:
+    """Options of all pictures."""
+
+    output: Path = option(metavar="FILE.png", help="picture to write")
+    overwrite: bool = option(False, help="replace an existing --output")
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield what is wrong with the options together."""
+        if self.output.suffix.lower() != ".png":
+            yield f"--output {self.output}: pictures are PNG. Give a name that ends in .png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsPictureOptions(PictureOptions):
+    """Draw the statistics of a vector store, as milco analyze statistics reports them."""
+
+    vectors: Path = option(metavar="DIR", help="vector store of documents or topics")
+    corpus: str | None = option(None, metavar="NAME|PATH", help="texts, for their lengths")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPictureOptions(PictureOptions):
+    """Draw what milco analyze sweep --format json printed: a curve for each kind of rule."""
+
+    sweep: Path = option(metavar="FILE", help="JSON of the sweep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagesPictureOptions(PictureOptions):
+    """Draw the languages of the ten best hits of runs, whose ids begin with the language, as ar-07."""
+
+    run: tuple[Path, ...] = option(metavar="FILE", help="runs over documents of several languages")
+    qrels: str = option(metavar="NAME|FILE", help="qrels of the topics")
+    corpus: tuple[str, ...] = option((), metavar="NAME|PATH", help="corpora of the documents, as for milco eval")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
+    return dispatch(PROG, SUBCOMMANDS, argv, "Draw what milco analyze and milco eval report.")
+
+
+def _statistics(options: StatisticsPictureOptions) -> None:
+    validate_output_file(options.output, options.overwrite)
+    draw_statistics(options.output, compute_statistics(options.vectors, options.corpus))
+    log(f"Picture: {options.output}")
+
+
+def _sweep(options: SweepPictureOptions) -> None:
+    validate_output_file(options.output, options.overwrite)
+    try:
+        points = [SweepPoint(**point) for point in orjson.loads(options.sweep.read_bytes())]
+    except (TypeError, orjson.JSONDecodeError):
+        raise MilcoError(f"{options.sweep} is not what milco analyze sweep --format json printed") from None
+    draw_sweep(options.output, points)
+    log(f"Picture: {options.output}")
+
+
+def _languages(options: LanguagesPictureOptions) -> None:
+    validate_output_file(options.output, options.overwrite)
+    validate_unique("--run", [path.stem for path in options.run])
+    qrels, runs = open_qrels(options.qrels), {path.stem: read_run(path) for path in options.run}
+    languages, spoken = document_languages(runs.values(), qrels, options.corpus), query_languages(qrels)
+    hits: dict[str, Mapping[str, Counter[str]]] = {
+        name: evaluate_fairness(run, qrels, languages, spoken).hits for name, run in runs.items()
+    }
+    draw_languages(options.output, hits)
+    log(f"Picture: {options.output}")
+
+
 @rc_context(STYLE)
-def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
+def draw_sweep(path: Path, measurements: Sequence[SweepPoint]) -> None:
     """Draw effectiveness against terms per document, index size and latency: a curve per kind of rule and engine."""
     curves = sweep_curves(measurements)
     measures = list(measurements[0].measures)
@@ -61,9 +148,9 @@ def draw_sweep(path: Path, measurements: Sequence[IndexMeasurement]) -> None:
         for number, engine in enumerate(engines)
     }
     axes = {
-        "terms per document": [[point.terms or 0 for point in curve] for curve in curves.values()],
+        "terms per document": [[point.terms for point in curve] for curve in curves.values()],
         "index size (MB)": [[point.size / 1e6 for point in curve] for curve in curves.values()],
-        "latency (ms per query, one core)": [[point.mean_ms for point in curve] for curve in curves.values()],
+        "search time (ms per query)": [[point.ms for point in curve] for curve in curves.values()],
     }
     figure = Figure((4 * len(axes), 3.4 * len(measures) + 0.9), dpi=160, layout="constrained")
     figure.suptitle("pruning: effectiveness against cost")
@@ -103,12 +190,12 @@ def scale_axis(panel: Any, values: Sequence[float]) -> None:
     panel.xaxis.set_major_formatter(lambda number, _: f"{number:,.10g}")
 
 
-def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, str], list[IndexMeasurement]]:
+def sweep_curves(measurements: Sequence[SweepPoint]) -> dict[tuple[str, str], list[SweepPoint]]:
     """Group measurements by kind of rule ("top-k", "pivot:mass") and engine, the most terms first.
 
     The unpruned vectors are part of each curve of their engine.
     """
-    groups: dict[tuple[str, str], list[IndexMeasurement]] = {}
+    groups: dict[tuple[str, str], list[SweepPoint]] = {}
     for point in measurements:
         kind = ",".join(rule.rpartition(":")[0] for rule in point.vectors.split(","))
         groups.setdefault((kind, point.index), []).append(point)
@@ -116,7 +203,7 @@ def sweep_curves(measurements: Sequence[IndexMeasurement]) -> dict[tuple[str, st
     unpruned = {engine: group for (kind, engine), group in groups.items() if not kind}
     curves = {key: unpruned.get(key[1], []) + group for key, group in groups.items() if key[0]}
     curves = curves or {(UNPRUNED, engine): group for engine, group in unpruned.items()}
-    return {key: sorted(group, key=lambda point: -(point.terms or 0)) for key, group in curves.items()}
+    return {key: sorted(group, key=lambda point: -point.terms) for key, group in curves.items()}
 
 
 @rc_context(STYLE)
@@ -267,3 +354,14 @@ def _note(panel: Any, text: str) -> None:
 def _save(path: Path, figure: Figure) -> None:
     with atomic_file(path) as file:
         figure.savefig(file, format="png")
+
+
+SUBCOMMANDS = {
+    "statistics": Subcommand(StatisticsPictureOptions, _statistics, "nothing was written"),
+    "sweep": Subcommand(SweepPictureOptions, _sweep, "nothing was written"),
+    "languages": Subcommand(LanguagesPictureOptions, _languages, "nothing was written"),
+}
+
+
+if __name__ == "__main__":
+    raise SystemExit(program.start(main, PROG))

@@ -1,19 +1,19 @@
-"""The output directory of a sweep or a latency table: indexes, runs, measurements and their report.
+"""The output directory of a latency table: indexes, runs and their report.
 
 indexes/ may be removed at any time: an index is built again when something is to be measured on it. runs/ are TREC
-runs, for milco eval. points/ has the measurements that a sweep need not repeat.
+runs, for milco eval.
 """
 
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.timing import SearchQuery, Timed, processor
 from milco_pyserini import __version__
-from milco_pyserini.analysis.experiment import IndexVariant, RetrievalTask, digest
-from milco_pyserini.analysis.timing import SearchQuery, Timed
+from milco_pyserini.analysis.experiment import IndexVariant, RetrievalTask
 from milco_pyserini.console import counted, log
+from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.eval.report import DIGITS, ReportTable, render
@@ -21,22 +21,13 @@ from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
 from milco_pyserini.index.documents import DocumentSource
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
-from milco_pyserini.io.files import (
-    atomic_file,
-    checksum,
-    is_json_with,
-    read_json,
-    size_on_disk,
-    validate_output_directory,
-    write_json,
-)
+from milco_pyserini.io.files import atomic_file, is_json_with, size_on_disk, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
 from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.io.runs import write_hits
 
 FORMAT_VERSION = 1
 _MARKER = "workbench.json"
-_CPU = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -101,18 +92,26 @@ class Workbench:
         variants: What is compared.
         rounds: How often each topic is timed.
         threads: Threads that build indexes.
+        overwrite: Build all indexes again.
 
     Raises:
         MilcoError: The directory has something else, or a rule is of a view that the vectors lack.
     """
 
     def __init__(
-        self, directory: Path, task: RetrievalTask, variants: Iterable[IndexVariant], rounds: int = 5, threads: int = 1
+        self,
+        directory: Path,
+        task: RetrievalTask,
+        variants: Iterable[IndexVariant],
+        rounds: int = 5,
+        threads: int = 1,
+        overwrite: bool = False,
     ) -> None:
         self.directory = directory
         self.task = task
         self.rounds = rounds
         self.threads = threads
+        self.overwrite = overwrite
         for variant in variants:
             # Raises for a rule of a view that the store does not have.
             task.pruned(variant.rules)
@@ -122,8 +121,7 @@ class Workbench:
     def index(self, variant: IndexVariant) -> Index:
         """Return the index of a variant, with a message if it leaves documents out."""
         store = self.task.pruned(variant.rules)
-        name = self._name(variant.index_name)
-        index = self.built(name, str(variant), variant.spec.engine, store)
+        index = self.built(variant.directory_name(self.task.views), str(variant), variant.engine, store)
         if empty := index.manifest["empty_documents"]:
             log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
@@ -139,7 +137,7 @@ class Workbench:
         """
         path = self.directory / "indexes" / name
         plan = {"format_version": INDEX_VERSION, "engine": engine.name, "build_settings": engine.settings(BUILD)}
-        manifest = read_checked(path / MANIFEST) if is_index(path) else None
+        manifest = read_checked(path / MANIFEST) if is_index(path) and not self.overwrite else None
         if manifest is not None and manifest["vectors"] == vectors.manifest and not plan_difference(manifest, plan):
             index = Index(path, manifest)
         else:
@@ -151,20 +149,21 @@ class Workbench:
 
     def open(self, variant: IndexVariant, index: Index) -> SearchQuery:
         """Open an index with the search settings of a variant."""
-        searcher = index.searcher(variant.spec.engine.settings(SEARCH))
+        searcher = index.searcher(variant.engine.settings(SEARCH))
         queries, k = self.task.vectors, self.task.k
         return lambda number: searcher.search([queries[number]], k)[0]
 
     def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> IndexMeasurement:
         """Write the run of a variant, and return what was measured."""
         documents = index.manifest["documents"] + index.manifest["empty_documents"]
+        label = variant.label(BUILD, SEARCH)
         return self._measured(
-            self._name(variant.name),
+            ".".join([directory_name(f"{label}.{variant.pruning}"), *self.task.views]),
             index.path,
             timed,
             vectors=variant.pruning,
-            index=str(variant.spec),
-            settings=variant.spec.settings(),
+            index=label,
+            settings=variant.engine.settings(BUILD) | variant.engine.settings(SEARCH),
             terms=index.manifest["postings"] / documents,
             empty=index.manifest["empty_documents"],
         )
@@ -175,34 +174,14 @@ class Workbench:
             path.name, path, timed, vectors=name, index=description, settings={}, terms=None, empty=None
         )
 
-    def record(self, variant: IndexVariant, measurement: IndexMeasurement) -> None:
-        """Keep a measurement for recorded()."""
-        values = {name: value for name, value in vars(measurement).items() if name != "measures"}
-        asked = self._conditions(variant) | {"run_checksum": checksum(self.directory / measurement.run)}
-        write_json(self._record_path(variant), {"asked": asked, **values})
-
-    def recorded(self, variant: IndexVariant) -> IndexMeasurement | None:
-        """Return an earlier measurement of the same documents, topics and settings; None if there is none."""
-        path = self._record_path(variant)
-        names = [field.name for field in fields(IndexMeasurement) if field.name != "measures"]
-        if not is_json_with(path, "asked", *names):
-            return None
-        known = read_json(path)
-        run = self.directory / known["run"]
-        if not run.is_file():
-            return None
-        # It may be of experiments.latency, which shares the directory.
-        asked = self._conditions(variant) | {"run_checksum": checksum(run)}
-        return None if plan_difference(known.pop("asked"), asked) else IndexMeasurement(**known)
-
-    def report(self, measurements: Sequence[IndexMeasurement], name: str) -> list[IndexMeasurement]:
-        """Evaluate the runs and write NAME.csv and NAME.json; return the measurements with their measures."""
+    def report(self, measurements: Sequence[IndexMeasurement]) -> list[IndexMeasurement]:
+        """Evaluate the runs and write latency.csv and latency.json; return the measurements with their measures."""
         task = self.task
         measured = [
             replace(measurement, measures=evaluate(self.directory / measurement.run, task.grades, task.measures).mean)
             for measurement in measurements
         ]
-        with atomic_file(self.directory / f"{name}.csv", "w") as file:
+        with atomic_file(self.directory / "latency.csv", "w") as file:
             file.write(render(measurements_table(measured), "csv"))
         points = [vars(measurement) | {"figures": measurement.measures} for measurement in measured]
         for point in points:
@@ -218,7 +197,7 @@ class Workbench:
             "processor": processor(),
             "milco_pyserini": __version__,
         }
-        write_json(self.directory / f"{name}.json", {**about, "points": points})
+        write_json(self.directory / "latency.json", {**about, "points": points})
         return measured
 
     def _measured(self, name: str, path: Path, timed: Timed, **about: Any) -> IndexMeasurement:
@@ -236,31 +215,7 @@ class Workbench:
             run=str(run.relative_to(self.directory)),
         )
 
-    def _record_path(self, variant: IndexVariant) -> Path:
-        return self.directory / "points" / f"{self._name(variant.name)}.json"
-
-    def _name(self, name: str) -> str:
-        return ".".join([name, *self.task.views])
-
-    def _conditions(self, variant: IndexVariant) -> dict:
-        return {
-            "documents": digest(self.task.pruned(variant.rules).manifest),
-            "settings": variant.spec.settings(),
-            "topics": self.task.topics_hash,
-            "hits": self.task.k,
-            "rounds": self.rounds,
-            "processor": processor(),
-            "milco_pyserini": __version__,
-        }
-
 
 def validate_workbench(directory: Path) -> None:
-    """Raise MilcoError if a directory has something that no sweep and no latency table wrote."""
+    """Raise MilcoError if a directory has something that no latency table wrote."""
     validate_output_directory(directory, True, lambda path: is_json_with(path / _MARKER, "format_version"))
-
-
-def processor() -> str:
-    """Return the processor's name, if Linux reports it, and the number of cores."""
-    lines = _CPU.read_text(encoding="utf-8").splitlines() if _CPU.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else 'unknown'}, {os.cpu_count()} cores"

@@ -2,9 +2,11 @@
 
 import contextlib
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import psutil

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini.analysis.experiment import UNPRUNED, IndexVariant, RetrievalTask, parse_variants
 from milco_pyserini.console import log
@@ -77,8 +78,8 @@ def sweep(
         name = variant.directory_name(task.views)
         if name not in built:
             rules = [str(rule) for rule in variant.rules]
-            options = {"prune": rules, "views": task.views, "threads": threads, "overwrite": overwrite}
-            built[name] = Index.build(task.store, Path(output) / name, variant.engine, **options)
+            options: dict[str, Any] = {"views": task.views, "threads": threads, "overwrite": overwrite}
+            built[name] = Index.build(task.store, Path(output) / name, variant.engine, prune=rules, **options)
         points.append(_measure(task, variant, built[name]))
     return points
 

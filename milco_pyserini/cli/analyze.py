@@ -90,8 +90,8 @@ class SweepOptions:
         from milco_pyserini.analysis.experiment import open_task, parse_variants
 
         parse_variants(self.prune or ("none",), self.engines)
-        options = {"views": self.views, "measures": self.measures, "k": self.k, "encoder": self.encoder}
-        return open_task(self.vectors, self.topics, self.qrels, **options)
+        names = self.vectors, self.topics, self.qrels
+        return open_task(*names, views=self.views, measures=self.measures, k=self.k, encoder=self.encoder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

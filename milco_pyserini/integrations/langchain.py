@@ -1,44 +1,21 @@
-"""MILCO in LangChain: an index as a retriever.
-
-    from milco_pyserini import Searcher
-    from milco_pyserini.integrations.langchain import LangChainRetriever
-
-    retriever = LangChainRetriever(searcher=Searcher.open("indexes/sample.lucene"), k=5)
-    documents = retriever.invoke("Wer erfand das Telefon?")
-
-Sparse vectors for LangChain's own stores: langchain_qdrant and langchain_milvus.
-"""
+"""An index as a retriever of LangChain. langchain_qdrant and langchain_milvus have sparse vectors for its stores."""
 
 from typing import Any
 
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.integrations.retrieval import find_documents, metadata
-from milco_pyserini.search import Searcher
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
 
-try:
-    from langchain_core.callbacks import CallbackManagerForRetrieverRun
-    from langchain_core.documents import Document
-    from langchain_core.retrievers import BaseRetriever
-except ModuleNotFoundError:
-    raise MilcoError("LangChain is not installed", "Run pip install '.[langchain]'") from None
+from milco_pyserini.integrations.retrieval import find_documents
+from milco_pyserini.search import Searcher
 
 
 class LangChainRetriever(BaseRetriever):
-    """Searches an index of any engine. A document has the docid as its id, and its fields, title and score as metadata.
-
-    Args:
-        searcher: an open index; several retrievers and threads may share it.
-        k: documents per query.
-        search_kwargs: further arguments of Searcher.search(), such as {"filters": {"lang": "de"}, "alpha": 0.8}.
-    """
+    """Searches an index. search_kwargs are of Searcher.search(). Metadata of a document: fields, title and score."""
 
     searcher: Searcher
     k: int = 10
     search_kwargs: dict[str, Any] = {}  # noqa: RUF012
 
-    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
-        """Return the best documents. Raises MilcoError as find_documents() does."""
-        return [
-            Document(document.contents, id=document.id, metadata={**metadata(document), "score": score})
-            for document, score in find_documents(self.searcher, query, self.k, **self.search_kwargs)
-        ]
+    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+        found = find_documents(self.searcher, query, self.k, **self.search_kwargs)
+        return [Document(text, id=docid, metadata=meta | {"score": score}) for docid, text, meta, score in found]

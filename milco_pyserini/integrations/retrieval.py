@@ -1,33 +1,59 @@
-"""Search for the retrievers of frameworks, whose documents have texts."""
+"""What the adapters to LangChain, LlamaIndex and Haystack share."""
 
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
-from milco_pyserini.corpora import Document
+from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.encode.contract import as_encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.search import Searcher
+from milco_pyserini.sparse import SparseBatch
 
 
-def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> list[tuple[Document, float]]:
-    """Return the k best documents for a text and their scores, best first.
+def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> list[tuple[str, str, dict, float]]:
+    """Return id, text, metadata (fields and title) and score of the k best documents. options: of Searcher.search().
 
-    Args:
-        searcher: an open index.
-        options: of Searcher.search(), such as filters and alpha.
-
-    Raises:
-        MilcoError: the text of a document is not available, or as Searcher.search() does.
+    Raises MilcoError if the text of a document is not available, or as Searcher.search() does.
     """
     found = []
     for hit in searcher.search(text, k, **options):
-        if hit.document is None:
+        if (document := hit.document) is None:
             raise MilcoError(
                 f"the text of {shown(hit.docid)} is not available: open the searcher with `corpus`, or build the index "
                 "with `store_documents=True`"
             )
-        found.append((hit.document, hit.score))
+        title = {"title": document.title} if document.title else {}
+        found.append((document.id, document.contents, {**document.fields, **title}, hit.score))
     return found
 
 
-def metadata(document: Document) -> dict[str, Any]:
-    """Return the fields of a document and its title, if it has one."""
-    return {**document.fields, "title": document.title} if document.title else dict(document.fields)
+@dataclass(eq=False)
+class VectorAdapter:
+    """Vectors for the store of a framework, with columns as indices: a collection needs one encoder.
+
+    encoder: what load_encoder() accepts or returns; it is loaded with the first text.
+    """
+
+    encoder: str | os.PathLike | MilcoEncoder = DEFAULT_ENCODER
+    device: str = "auto"
+    # Returns the store's vector of columns and weights.
+    vector: ClassVar[Callable[..., Any]]
+
+    def embed_documents(self, texts: Sequence[str]) -> list[Any]:
+        """Return the vector of each document."""
+        return self._vectors(self._loaded.encode_document(texts))
+
+    def embed_query(self, text: str) -> Any:
+        """Return the vector of a query."""
+        return self._vectors(self._loaded.encode_query(text))[0]
+
+    @cached_property
+    def _loaded(self) -> MilcoEncoder:
+        return as_encoder(self.encoder, self.device)
+
+    def _vectors(self, batch: SparseBatch) -> list[Any]:
+        return [self.vector(columns.tolist(), weights.tolist()) for columns, weights in batch.rows()]

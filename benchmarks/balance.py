@@ -166,7 +166,7 @@ def figures(run: Run, qrels: Qrels, languages: dict[str, str], largest: str) -> 
     own = [value for topic, value in per_query.items() if language_of(topic) == largest]
     others = [value for topic, value in per_query.items() if language_of(topic) != largest]
     spoken = {topic: language_of(topic) for topic in run}
-    shares = evaluate_fairness(run, qrels, languages, spoken).per_query[OWN_LANGUAGE]
+    shares = evaluate_fairness(run, qrels, languages, spoken)[OWN_LANGUAGE]
     return [fmean(per_query.values()), fmean(own), fmean(others), fmean(shares.values())]
 
 

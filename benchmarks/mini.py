@@ -119,7 +119,7 @@ def balanced(run: Run, documents: dict[str, str]) -> Run:
 def sample_figures(run: Run, qrels: dict[str, dict[str, int]]) -> dict[str, float]:
     """Return the figures of a run of the sample's topics, by set and measure."""
     mean = summarize(run, qrels)
-    shares = evaluate_fairness(run, qrels, document_languages([run], qrels, ())).per_query[OWN_LANGUAGE]
+    shares = evaluate_fairness(run, qrels, document_languages([run], qrels, ()))[OWN_LANGUAGE]
     return {
         f"sample, all languages, {MEASURE}": mean[MEASURE],
         f"sample, all languages, {OWN_LANGUAGE}": fmean(shares.values()),

@@ -29,7 +29,8 @@ from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.corpora import open_qrels
 from milco_pyserini.errors import MilcoError, validate_unique
-from milco_pyserini.eval.fairness import document_languages, evaluate_fairness, query_languages
+from milco_pyserini.eval.evaluation import ranking
+from milco_pyserini.eval.fairness import HITS, document_languages, query_languages
 from milco_pyserini.io.files import atomic_file, validate_output_file
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.options import option
@@ -128,9 +129,11 @@ def _languages(options: LanguagesPictureOptions) -> None:
     validate_unique("--run", [path.stem for path in options.run])
     qrels, runs = open_qrels(options.qrels), {path.stem: read_run(path) for path in options.run}
     languages, spoken = document_languages(runs.values(), qrels, options.corpus), query_languages(qrels)
-    hits: dict[str, Mapping[str, Counter[str]]] = {
-        name: evaluate_fairness(run, qrels, languages, spoken).hits for name, run in runs.items()
-    }
+    hits: dict[str, dict[str, Counter[str]]] = {name: {} for name in runs}
+    for name, run in runs.items():
+        for query in qrels.keys() & run.keys():
+            best = (languages[docid] for docid in ranking(run[query])[:HITS])
+            hits[name].setdefault(spoken.get(query, ""), Counter()).update(best)
     draw_languages(options.output, hits)
     log(f"Picture: {options.output}")
 

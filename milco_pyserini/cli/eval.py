@@ -151,9 +151,10 @@ def _evaluate(options: EvalOptions) -> None:
                 docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
                 log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
             if options.fairness:
-                fairness = evaluate_fairness(run, qrels, languages, spoken[place])
-                kept = {name: values for name, values in fairness.per_query.items() if with_peer or name != PEER}
-                evaluation = replace(fairness, per_query=kept).added_to(evaluation)
+                for measure, values in evaluate_fairness(run, qrels, languages, spoken[place]).items():
+                    if with_peer or measure != PEER:
+                        evaluation.per_query[measure] = values
+                        evaluation.mean[measure] = sum(values.values()) / len(values)
             results[system][dataset] = evaluation
     # Systems are compared by the same measures on all datasets.
     common = set.intersection(*({*one.mean} for of_system in results.values() for one in of_system.values()))

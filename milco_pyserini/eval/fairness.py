@@ -11,11 +11,10 @@ documents, and takes a weight for each grade: its values differ where other docu
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids, open_corpus
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.evaluation import Evaluation, QrelsMapping, Run, ranking
+from milco_pyserini.eval.evaluation import QrelsMapping, Run, ranking
 
 # Ranks that PEER compares, and hits whose languages are counted.
 DEPTH = 100
@@ -58,29 +57,12 @@ def peer(docids: Sequence[str], grades: Mapping[str, int], languages: Mapping[st
     return sum(p_values) / len(p_values) if p_values else 1.0
 
 
-@dataclass(frozen=True)
-class LanguageFairness:
-    """Language fairness of a run.
-
-    Args:
-        per_query: measure -> query id -> value: PEER@100 of all judged queries, and OwnLanguage@10, the share of the
-            ten best hits in the language of the query, of those whose language is known.
-        hits: query language, or "" if it is not known -> document language -> number of the ten best hits.
-    """
-
-    per_query: Mapping[str, dict[str, float]]
-    hits: Mapping[str, Counter[str]]
-
-    def added_to(self, evaluation: Evaluation) -> Evaluation:
-        """Return an evaluation of the same run with these measures."""
-        mean = {measure: sum(values.values()) / len(values) for measure, values in self.per_query.items()}
-        return replace(evaluation, mean=evaluation.mean | mean, per_query=evaluation.per_query | dict(self.per_query))
-
-
 def evaluate_fairness(
     run: Run, qrels: QrelsMapping, languages: Mapping[str, str], spoken: Mapping[str, str] | None = None
-) -> LanguageFairness:
-    """Measure the language fairness of a run for all judged queries; a measure without any query is absent.
+) -> dict[str, dict[str, float]]:
+    """Return measure -> query id -> value: PEER@100 of judged queries, OwnLanguage@10 if their language is known.
+
+    OwnLanguage@10 is the share of the ten best hits that are in the language of the query.
 
     Args:
         run: query id -> docid -> score.
@@ -91,19 +73,14 @@ def evaluate_fairness(
     """
     if spoken is None:
         spoken = query_languages(qrels)
-    measures: dict[str, dict[str, float]] = {measure: {} for measure in FAIRNESS_MEASURES}
-    hits: dict[str, Counter[str]] = {}
-    for query, grades in sorted(qrels.items()):
-        if not grades:
-            continue
+    measures: dict[str, dict[str, float]] = {PEER: {}, OWN_LANGUAGE: {}}
+    for query in sorted(query for query in qrels if qrels[query]):
         language, docids = spoken.get(query, ""), ranking(run.get(query, {}))
-        measures[PEER][query] = peer(docids, grades, languages)
-        counts = Counter(languages[docid] for docid in docids[:HITS])
-        if counts:
-            hits.setdefault(language, Counter()).update(counts)
+        measures[PEER][query] = peer(docids, qrels[query], languages)
         if language:
-            measures[OWN_LANGUAGE][query] = counts[language] / max(counts.total(), 1)
-    return LanguageFairness({measure: values for measure, values in measures.items() if values}, hits)
+            found = [languages[docid] for docid in docids[:HITS]]
+            measures[OWN_LANGUAGE][query] = found.count(language) / max(len(found), 1)
+    return {measure: values for measure, values in measures.items() if values}
 
 
 def query_languages(qrels: QrelsMapping) -> dict[str, str]:

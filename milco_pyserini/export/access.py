@@ -83,9 +83,9 @@ def public_url(url: str) -> str:
             value = "" if is_secret else f"={url}"
             raise MilcoError(f"`url{value}`: a URL begins with its scheme, as in https://HOST:9200")
         return url
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
     try:
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2]
         is_valid = bool(parts.scheme and (parts.port or place or parts.scheme in _POSTGRES))
     except ValueError:
         is_valid = False

@@ -98,7 +98,9 @@ class ElasticsearchTarget(Target):
     def validate_version(self, version: Any) -> None:
         """Raise MilcoError for another product, or a version that is too old."""
         if version.distribution == "opensearch":
-            raise MilcoError(f"this is OpenSearch {version.number}, not {self.title}", "Pass `to=opensearch`.")
+            raise MilcoError(
+                f"this is OpenSearch {version.number}, not {self.title}", "Use milco export --to opensearch."
+            )
         # The serverless offering has the newest version, and gives another number.
         if version.build_flavor != "serverless":
             validate_version(self.title, version.number, (8, 19), (9, 1))

@@ -10,11 +10,12 @@ from milco_pyserini.export.rest import cause_of
 # The docid as doc values: to read _id, a server decompresses the stored fields, with the vectors or texts in them.
 DOCID = "milco_docid"
 Number = Annotated[int, msgspec.Meta(ge=0)]
+Score = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Version(msgspec.Struct):
-    number: str
-    distribution: str = ""
+    number: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+[\w.-]*$")]
+    distribution: Annotated[str, msgspec.Meta(pattern=r"^[\w-]*$")] = ""
     build_flavor: str = ""
 
 
@@ -27,14 +28,34 @@ class Health(msgspec.Struct):
     number_of_data_nodes: int
 
 
+class Property(msgspec.Struct):
+    type: str = ""
+    properties: dict[str, "Property"] = {}
+
+
+class Meta(msgspec.Struct):
+    milco: str = ""
+    milco_restore: dict[str, str | None] = {}
+
+
+class Mappings(msgspec.Struct):
+    properties: dict[str, Property] = {}
+    meta: Meta = msgspec.field(name="_meta", default_factory=Meta)
+
+
 class Index(msgspec.Struct):
     settings: dict[str, Any]
     mappings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        # Mappings are compared and written as they are.
+        msgspec.convert(self.mappings, Mappings)
 
 
 class Shards(msgspec.Struct):
     total: int
     successful: int
+    failed: int = 0
 
     def validate(self, index: str) -> None:
         """Raise ServerError unless all have answered."""
@@ -52,7 +73,7 @@ class Hit(msgspec.Struct):
     id: str = msgspec.field(name="_id", default="")
     score: float = msgspec.field(name="_score", default=0.0)
     fields: Fields = msgspec.field(default_factory=Fields)
-    matched: dict[str, float] | None = msgspec.field(name="matched_queries", default=None)
+    matched: dict[str, Score] = msgspec.field(name="matched_queries", default_factory=dict)
 
 
 class Hits(msgspec.Struct):
@@ -86,7 +107,7 @@ class Answers(msgspec.Struct):
 
 class Document(msgspec.Struct):
     id: str = msgspec.field(name="_id")
-    found: bool = False
+    found: bool | None = None
     source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)
     error: Any = None
 

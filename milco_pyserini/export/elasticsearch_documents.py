@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from milco_pyserini.errors import shown
+from milco_pyserini.export.faults import ServerError
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.index.documents import (
     LANGUAGE,
@@ -86,10 +88,13 @@ def stored_source(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stored_json(docid: str, source: Mapping[str, Any]) -> str:
-    """Return the JSON of which stored_source() made a source."""
+    """Return the JSON of which stored_source() made a source. Raises ServerError for another source."""
     document = {"id": docid, **source}
+    texts = document.get(_CONTENTS, {_DEFAULT: ""})
+    if not source or not isinstance(texts, dict) or [*map(type, texts.values())] != [str]:
+        raise ServerError(f"the index has a document {shown(docid)} that another program wrote")
     if _CONTENTS in document:
-        (document[_CONTENTS],) = document[_CONTENTS].values()
+        (document[_CONTENTS],) = texts.values()
     return orjson.dumps(document).decode()
 
 

@@ -103,7 +103,7 @@ class ElasticsearchServer(Server):
                 f"{self._index} is an alias of {', '.join(found)}",
                 "Choose another `collection`, and let the alias point to it when it is complete.",
             )
-        if len(found) > 1:
+        if len(found) != 1:
             return ""
         (about,) = found.values()
         shards = about.settings.get("index.number_of_shards")
@@ -145,7 +145,9 @@ class ElasticsearchServer(Server):
 
         A complete index gets the settings back that loading took from it.
         """
-        about = (self._about() or {})[self._index]
+        about = (self._about() or {}).get(self._index)
+        if about is None:
+            raise ServerError(f"{self._index} does not exist any more", "index_not_found")
         meta = about.mappings.get("_meta", {})
         # Another run that completed the index meanwhile took them from _meta.
         before = meta.pop(_BEFORE, self._before)
@@ -248,11 +250,14 @@ class ElasticsearchServer(Server):
         named = [{"bool": {"must": self._target.query(unit), "_name": str(place)}} for place, unit in enumerate(units)]
         path = f"{self._index}/_search?include_named_queries_score=true&allow_partial_search_results=false"
         found: dict[str, dict[str, int]] = {}
+        names = set(map(str, range(len(units))))
         for start in range(0, len(named) or 1, _CLAUSES):
             parts = {"filter": {"ids": {"values": ids}}, "should": named[start : start + _CLAUSES]}
             body = {"size": len(ids), "_source": False, "query": {"bool": parts}}
             for hit in self._request("POST", path, answers.Found, body).valid_hits(self._index):
-                scores = {int(place): score for place, score in (hit.matched or {}).items()}
+                scores = {int(place): score for place, score in hit.matched.items() if place in names}
+                if hit.id not in ids or len(scores) < len(hit.matched):
+                    raise ServerError(f"the answer is not a valid one: {shown(hit.id)} was not asked for")
                 found.setdefault(hit.id, {}).update(
                     (query.terms[place], round(self._target.score(units[place], scores[place])))
                     for place in sorted(scores)
@@ -360,9 +365,9 @@ class ElasticsearchServer(Server):
         """Return those documents of a request (_mget) that the index has. Raises ServerError if a shard is missing."""
         documents = self._request("POST", f"{self._index}/_mget", answers.Documents, body).docs
         for document in documents:
-            if document.error is not None:
+            if document.error is not None or document.found is None:
                 kind, reason = cause_of(document.error)
-                raise ServerError(f"{self._index}: {reason}", kind)
+                raise ServerError(f"{self._index}: {reason or 'the answer is incomplete'}", kind)
         return [document for document in documents if document.found]
 
     def _bulk(self, actions: Iterable[tuple[bytes, ...]]) -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.access import API_KEY, URL
 
 MOVED = f"If it has moved, put its URL into the environment variable {URL}."
@@ -95,14 +95,12 @@ def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError, aga
     try:
         yield
     except Exception as error:
-        if isinstance(error, Unreachable):
-            raise kind(error.message, error.hint) from error
         if isinstance(error, MilcoError | AssertionError | NameError | ImportError) or getattr(error, "filename", None):
             raise
         line, reason, status = described(error)
         fault = next((fault for fault in FAULTS if re.search(fault.sign, line, re.IGNORECASE)), None)
         if fault is None:
-            raise kind(f"{what}: {reason}", hint) from error
+            raise kind(f"{what}: {reason}", "" if isinstance(error, ServerError) else hint) from error
         # The same request again is refused again.
         advice = fault.fix.format(again="" if status == 400 else again).strip()
         raise kind(f"{what}: {fault.meaning or reason}", advice) from error

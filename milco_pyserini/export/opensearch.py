@@ -40,7 +40,7 @@ class OpenSearchTarget(ElasticsearchTarget):
         """Raise MilcoError for another product, or a version that is too old."""
         if version.distribution != "opensearch":
             product = version.distribution or "Elasticsearch"
-            hint = "" if version.distribution else "Pass `to=elasticsearch`."
+            hint = "" if version.distribution else "Use milco export --to elasticsearch."
             raise MilcoError(f"this is {product} {version.number}, not {self.title}", hint)
         validate_version(self.title, version.number, (2, 14))
 

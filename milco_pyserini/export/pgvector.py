@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import orjson
 
@@ -61,7 +62,9 @@ class PgvectorTarget(Target):
         self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
     ) -> "PgvectorServer":
         """Connect to a postgresql:// URL."""
-        connect = partial(client("psycopg", self.name).connect, *access.urls, connect_timeout=10, autocommit=True)
+        url, password = without_password(access.urls[0])
+        options = {"connect_timeout": 10, "autocommit": True, "password": password}
+        connect = partial(client("psycopg", self.name).connect, url, **options)
         connected = connect()
         found = connected.execute(
             "select coalesce(installed_version, default_version) from pg_available_extensions where name = 'vector'"
@@ -194,6 +197,17 @@ class PgvectorServer(Server):
             return self.client.execute(sql, values)
         finally:
             ends.cancel()
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """Return a URL without its password, which libpq shows if it cannot read it, and the password."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    password = unquote(parts.password or "") or query.pop("password", "")
+    user, place = quote(unquote(parts.username or ""), safe=""), parts.netloc.rpartition("@")[2]
+    return urlunsplit(
+        parts._replace(netloc=f"{user}@{place}" if user else place, query=urlencode(query))
+    ), password or None
 
 
 def _shut_down(descriptor: int) -> None:

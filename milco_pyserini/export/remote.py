@@ -1,7 +1,6 @@
 """An index of a collection that milco export filled: its directory, and searches of the server."""
 
 import contextlib
-import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +40,8 @@ from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
 # Queries of a request, hits of its answer, and documents whose impacts are asked for.
 _QUERIES, _HITS, _DOCUMENTS = 64, 100_000, 200
+# A score as a 32-bit float.
+_LARGEST = float(np.finfo(np.float32).max)
 # Seconds for a probe.
 _PING = 5.0
 
@@ -342,7 +343,7 @@ def _validate_ranking(ranking: Ranking, limit: int, has_space: bool) -> None:
             raise ServerError(f"the answer is not a valid one: {shown(str(docid))} is not a docid of this index")
         if docid in seen:
             raise ServerError(f"the answer is not a valid one: it has {shown(docid)} twice")
-        if not isinstance(score, float | int) or not 0 < score < math.inf:
+        if not isinstance(score, float | int) or not 0 < score <= _LARGEST:
             raise ServerError(f"the answer is not a valid one: {shown(docid)} has the score {score}")
         seen.add(docid)
     if len(ranking) > limit:

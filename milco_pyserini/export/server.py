@@ -120,8 +120,15 @@ def connect(
 ) -> Server:
     """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
     target.validate_urls(access.urls)
-    with server_errors(f"cannot connect to {target.title} at {access.shown}", hint, Unreachable):
-        return target.connect(access, collection, columns, schema)
+    place = f"{target.title} at {access.shown}"
+    try:
+        with server_errors(f"cannot connect to {place}", hint, Unreachable):
+            return target.connect(access, collection, columns, schema)
+    except Unreachable:
+        raise
+    except MilcoError as error:
+        # Another product or version.
+        raise MilcoError(f"{place}: {error.message}", error.hint) from None
 
 
 def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:

@@ -203,11 +203,11 @@ def test_an_unreachable_server_is_one_line(
             "this is OpenSearch 2.13.0: 2.14 or later is needed",
         ),
         ("opensearch", {"distribution": "other"}, "this is other 9.1.0, not OpenSearch"),
-        ("opensearch", {}, "this is Elasticsearch 9.1.0, not OpenSearch. Pass --to elasticsearch"),
+        ("opensearch", {}, "this is Elasticsearch 9.1.0, not OpenSearch. Use milco export --to elast"),
         (
             "elasticsearch",
             {"distribution": "opensearch"},
-            "this is OpenSearch 9.1.0, not Elasticsearch. Pass --to",
+            "this is OpenSearch 9.1.0, not Elasticsearch. Use milco export --to",
         ),
     ],
 )

@@ -110,7 +110,7 @@ def described(error: BaseException) -> tuple[str, str, int]:
     """Return a line for FAULTS, the reason, and the status of HTTP, 0 without an answer."""
     # Of qdrant_client: what it wraps.
     error = getattr(error, "source", error)
-    reason = " ".join(re.sub(r"<[^>]*>", " ", str(error).strip().partition("\n")[0]).split())[:_LONGEST]
+    reason = " ".join(re.sub(r"</?\w+(\s[^<>]*)?>", " ", str(error).strip().partition("\n")[0]).split())[:_LONGEST]
     reason = reason or type(error).__name__
     status, kind = getattr(error, "status", 0), getattr(error, "kind", type(error).__name__)
     return f"{status or ''} {kind}: {reason}".lstrip(), reason, status

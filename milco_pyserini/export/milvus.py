@@ -31,7 +31,8 @@ _NOTHING = 'docid == ""'
 # Those that JSON writes as \u and a number, which Milvus does not read in filters.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MOST_HITS = 16_384
-_CONNECT, _ATTEMPT = 10.0, 60.0
+# Seconds for a request, and to start Milvus Lite.
+_ATTEMPT = 60.0
 
 
 class MilvusTarget(Target):
@@ -86,8 +87,8 @@ class MilvusTarget(Target):
     ) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
         module = client("pymilvus", self.name)
-        connected = module.MilvusClient(access.urls[0], token=access.key or "", timeout=remaining(_CONNECT))
-        version = connected.get_server_version(timeout=remaining(_CONNECT))
+        connected = module.MilvusClient(access.urls[0], token=access.key or "", timeout=remaining(_ATTEMPT))
+        version = connected.get_server_version(timeout=remaining(_ATTEMPT))
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
         return MilvusServer(connected, module.DataType, collection, self.max_id_bytes, schema)

@@ -411,7 +411,7 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
     limits = [(_COMPARISONS[operator], _comparable(name, bound, kind)) for operator, bound in bounds.items()]
     digits = set() if kind == "number" else {len(number[0]) for value in values if (number := _DIGITS.match(value))}
     for _, limit in limits:
-        if kind != "number" and (number := _DIGITS.match(limit)) and digits != {len(number[0])}:
+        if values and kind != "number" and (number := _DIGITS.match(limit)) and digits != {len(number[0])}:
             raise MilcoError(
                 f"filter {shown(name)}: its values are strings, which are compared by their characters, and not all "
                 f"begin with as many digits as {shown(limit)}: index numbers to compare numbers"

@@ -126,6 +126,9 @@ def test_every_format_gives_the_same_qrels(tmp_path: Path, content: str) -> None
     assert open_qrels(write(tmp_path / "qrels.gz", gzip.compress(content.encode()))) == QRELS
 
 
+_NO_JUDGMENTS = " holds no judgments: expected query, 0, docid, grade (TREC) or query, docid, grade"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -136,8 +139,8 @@ def test_every_format_gives_the_same_qrels(tmp_path: Path, content: str) -> None
         (f"q 0 d {'9' * 5000}\n", f":1: the grade is '{'9' * 59}…': {RANGE}"),
         ("q 0 d 1\nq 0 d 2\n", ":2: q d has the grade 2, and 1 in an earlier line"),
         (b"q 0 d 1\nq 0 \xff 1\n", ":2: not UTF-8"),
-        ("", " holds no judgments"),
-        ("query-id\tcorpus-id\tscore\n", " holds no judgments"),
+        ("", _NO_JUDGMENTS),
+        ("query-id\tcorpus-id\tscore\n", _NO_JUDGMENTS),
     ],
 )
 def test_a_malformed_judgment_is_reported_with_its_place(tmp_path: Path, content: str | bytes, message: str) -> None:

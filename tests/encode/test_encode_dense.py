@@ -339,7 +339,7 @@ def test_passages_of_long_documents_have_their_own_vectors(run: Run) -> None:
     [
         (["--prune", "top-k:9"], "--prune is for sparse vectors, not for --dense"),
         (["--format", "parquet"], "--format is for sparse vectors, not for --dense"),
-        (["--max-length", "600"], "takes 3 to 512 tokens"),
+        (["--max-length", "600"], "has positions for 514 tokens"),
     ],
 )
 def test_options_of_sparse_vectors_are_refused_with_dense(run: Run, more: list[str], expected: str) -> None:

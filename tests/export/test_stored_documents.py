@@ -30,7 +30,7 @@ FILTERS: list[dict[str, Any]] = [
     {"lang": "en", "year": [2003, "2004"]},
     {"year": {">=": 2003, "<": "2010"}},
     {"price": {">": 1.5}},
-    {"price": ["0.25", "7.50"]},
+    {"price": ["0.25", "7.5"]},
     {"tags": "red"},
     {"public": True},
     {"meta.source": "b c"},

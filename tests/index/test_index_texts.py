@@ -39,7 +39,7 @@ def test_messages_name_the_index_and_not_its_temporary_store(
     """Neither a program's log nor an error shows names that the user cannot know, nor advice on torch's threads."""
     with caplog.at_level("INFO", "milco_pyserini"):
         Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder)
-    with pytest.raises(MilcoError, match="empty holds no document") as error:
+    with pytest.raises(MilcoError, match="the given corpus holds no document") as error:
         Index.build(["", " "], tmp_path / "empty", "exact", encoder=encoder)
     shown = [*caplog.messages, str(error.value)]
     assert not [message for message in shown if ".partial-" in message or "spin" in message]

@@ -30,7 +30,7 @@ from experiments.tables import MILCO, Table, find_table, paper
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, check_local_name
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_name
 from milco_pyserini.io.files import (
     atomic_file,
@@ -41,6 +41,7 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.hub import only_cached
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import MAX_THREADS, option
 
 PROG = "python -m experiments.reproduce"
@@ -251,14 +252,13 @@ class Runner:
 def open_source(kind: str, name: str) -> None:
     """Read just enough to know that something is available. Raises MilcoError or OSError if it is not."""
     from milco_pyserini import corpora
-    from milco_pyserini.model.finding import find_checkpoint
 
     opened: dict[str, Callable[[str], Any]] = {
         CORPUS: lambda name: next(iter(corpora.open_corpus(name)), None),
         TOPICS: lambda name: next(iter(corpora.open_topics(name)), None),
         QRELS: corpora.open_qrels,
         ANSWERS: corpora.open_answers,
-        ENCODER: find_checkpoint,
+        ENCODER: lambda name: Checkpoint.open(name).fetch(),
     }
     opened[kind](name)
 
@@ -345,8 +345,7 @@ def open_pipeline(options: ReproduceOptions) -> Pipeline:
         validate_name("checkpoint", name, dict.fromkeys(known))
     checkpoints = {**paper().checkpoints, MILCO: options.encoder, **given}
     for name in checkpoints.values():
-        if name != MINI:
-            check_local_name(name)
+        Checkpoint.open(name)
     copies = _pairs("--local", options.local, "limit=copies/LIMIT")
     for name, path in copies.items():
         if name not in BENCHMARKS and name not in CORPORA and name not in TOPICS:

@@ -8,8 +8,6 @@ from milco_pyserini.errors import MilcoError
 
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
-# Before the name of an encoder that sentence-transformers loads.
-ST = "st:"
 VIEWS = ("pivot", "source")
 POOLINGS = ("cls", "mean", "last")
 DTYPES = ("auto", "float32", "bfloat16")
@@ -18,39 +16,6 @@ ENCODER_DTYPES = (*DTYPES, "int8")
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")
 RUNS = Path("runs")
-
-
-def split_revision(name: str) -> tuple[str, str | None]:
-    """Return the hub name and the revision of OWNER/NAME@REVISION; None for a name without one, and a directory."""
-    repository, _, revision = name.partition("@")
-    return (name, None) if Path(name).is_dir() else (repository, revision or None)
-
-
-def with_revision(name: str, revision: str | None) -> str:
-    """Return NAME@REVISION. Raises MilcoError for a revision of what is not on the hub, or has another one."""
-    if revision is None:
-        return name
-    repository, other = split_revision(name.removeprefix(ST))
-    if other or repository.count("/") != 1 or Path(repository).is_dir():
-        reason = "names one itself" if other else "is not on the hub"
-        raise MilcoError(f"revision {revision!r}: encoder {name!r} {reason}. Omit the revision.")
-    return f"{name}@{revision}"
-
-
-def check_local_name(
-    name: str, kind: str = "encoder", example: str = DEFAULT_ENCODER, embedded: str | None = MINI
-) -> None:
-    """Raise MilcoError for a name that is neither a directory nor a possible hub name. Nothing is fetched.
-
-    Args:
-        kind, example, embedded: for the message.
-    """
-    name = name.removeprefix(ST)
-    repository, _ = split_revision(name)
-    # An empty path would be the working directory.
-    if not name or (not Path(name).is_dir() and (repository.startswith((".", "/", "~")) or repository.count("/") != 1)):
-        other = "" if embedded is None else f", or {embedded!r}"
-        raise MilcoError(f"no {kind} at {name!r}: give a checkpoint directory, a hub name such as {example}{other}")
 
 
 def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:

@@ -18,7 +18,8 @@ from transformers import BertConfig, BertModel
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import read_tensors
+from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.layouts import read_tensors
 from recipes.milco_mini import base, echo
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets
@@ -195,7 +196,10 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     encoder = MilcoEncoder.from_pretrained(tmp_path / "mini", device="cpu", dtype="float32")
     assert encoder.views == ("pivot", "source")
     assert encoder.encode_query(["Fluss"]).to_scipy().shape[0] == 1
-    stored, start = read_tensors(tmp_path / "mini"), read_tensors(tmp_path / "work" / "start")
+    stored, start = (
+        read_tensors(Checkpoint.open(tmp_path / "mini")),
+        read_tensors(Checkpoint.open(tmp_path / "work" / "start")),
+    )
     lower = "encoder.encoder.layer.0.intermediate.dense.weight"
     assert torch.equal(stored[lower], start[lower])
     with safe_open(tmp_path / "mini" / "model.safetensors", "pt") as tensors:
@@ -218,7 +222,7 @@ def test_the_base_may_be_a_checkpoint_in_full_precision(data: Path, english: Pat
     assert opened.sizes["layers"] == LAYERS and all(torch.equal(opened.state()[name], state[name]) for name in state)
     write_start(opened, Tokenizer.from_file(str(english)), texts(data), tmp_path / "start", tmp_path / "teacher")
     name = "encoder.encoder.layer.3.output.dense.weight"
-    assert torch.equal(read_tensors(tmp_path / "start")[name], state[name.removeprefix("encoder.")])
+    assert torch.equal(read_tensors(Checkpoint.open(tmp_path / "start"))[name], state[name.removeprefix("encoder.")])
     (tmp_path / "e5" / "config.json").write_text('{"model_type": "xlm-roberta"}')
     with pytest.raises(MilcoError, match="expected that of intfloat/multilingual-e5-small"):
         base.HubE5(str(tmp_path / "e5"))

@@ -13,7 +13,8 @@ from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.tokenization import TextTokenizer, open_tokenizer
+from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.sparse import PlainStore, VectorStore
 
 # Length of a document without a text.
@@ -67,7 +68,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
         encoder_name = encoder or manifest.get("encoder")
         if encoder_name is None:
             raise MilcoError("the encoder of external vectors is not known: name it with `encoder`")
-        tokenizer = open_tokenizer(encoder_name)
+        tokenizer = Checkpoint.open(encoder_name).tokenizer
         # Texts were split into the source view's tokens; in SPLADE, which has no source view, into the pivot view's.
         if isinstance(store, VectorStore) and (store.vocabulary.source or store.vocabulary.english) != tokenizer.pieces:
             raise MilcoError(f"encoder {encoder_name!r} has other tokens than {store.path} ({len(tokenizer.pieces):,})")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from milco_pyserini import __version__
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, split_revision
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import jvm
 from milco_pyserini.options import option
@@ -136,7 +136,7 @@ def encoders() -> Iterator[CheckResult]:
 
     from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.io.hub import cached_snapshot
-    from milco_pyserini.model.finding import weight_files
+    from milco_pyserini.model.checkpoint import weight_files
 
     terms = len(MilcoQueryEncoder(MINI, device="cpu").encode("Where does the river begin?"))
     yield CheckResult("encoder mini", GOOD, f"embedded: {terms} terms for a test query")
@@ -157,7 +157,7 @@ def published_weights(name: str) -> Iterator[CheckResult]:
 
     encoder = load_encoder(name, device="cpu", dtype="float32")
     yield CheckResult("encoder", GOOD, repr(encoder))
-    texts = PUBLISHED.get(Path(split_revision(name)[0]).name)
+    texts = PUBLISHED.get(Path(encoder.name.partition("@")[0]).name)
     if texts is None:
         yield CheckResult("published weights", NOTE, f"none are known of {name}, only of {', '.join(PUBLISHED)}")
         return

@@ -11,11 +11,12 @@ from typing import Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
-from milco_pyserini.defaults import DTYPES, vectors_directory, with_revision
+from milco_pyserini.defaults import DTYPES, vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, require_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import size_on_disk, validate_writable
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import changed_options, option
 
 _SCALE_OUT = "scale-out"
@@ -103,7 +104,7 @@ class QueryTableOptions:
 def encode_command(options: EncodeOptions) -> None:
     """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
     plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
-    plan = replace(plan, encoder=with_revision(options.encoder, options.revision))
+    plan = replace(plan, encoder=Checkpoint.open(options.encoder, options.revision).name)
     if options.text is not None:
         text = options.text
         if text == "-":
@@ -135,13 +136,12 @@ def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
     from milco_pyserini.encode.opening import load_encoder
     from milco_pyserini.encode.query_table import QueryTable
-    from milco_pyserini.model.finding import find_checkpoint
 
     # Before torch is loaded, which takes seconds.
-    find_checkpoint(options.encoder)
+    checkpoint = Checkpoint.open(options.encoder).fetch()
     if not options.output.exists():
         validate_writable(options.output)
-    encoder = load_encoder(options.encoder, options.device, options.dtype)
+    encoder = load_encoder(checkpoint, options.device, options.dtype)
     table = QueryTable.build(encoder, options.output, options.top_k, options.overwrite)
     size = size_on_disk(options.output) / 1e6
     log(f"{options.output} has {counted(len(table.vectors), 'token')} in {size:.1f} MB: pass it as --encoder")
@@ -152,8 +152,9 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     from milco_pyserini.sparse.listing import listing
 
     require_devices(device)
-    plan.validate_length()
-    encoder: Any = plan.load_encoder(device)
+    checkpoint = Checkpoint.open(plan.encoder)
+    checkpoint.validate_length(plan.max_length)
+    encoder: Any = plan.load_encoder(device, checkpoint)
     plan = plan.resolve(encoder, topics=False)
     batch = encoder.encode(text, max_length=plan.max_length, views=plan.views, lowercase=plan.lowercase)
     (row,) = encoder.tokenizer.tokenize([text.lower() if plan.lowercase else text], plan.max_length)

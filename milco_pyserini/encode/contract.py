@@ -5,20 +5,24 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, ST
-from milco_pyserini.encode.encoder import MilcoEncoder, as_texts, hash_tokenizers
+from milco_pyserini.defaults import DEFAULT_ENCODER
+from milco_pyserini.encode.encoder import MilcoEncoder, as_texts
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.tokenization import open_english_tokenizer, open_tokenizer
+from milco_pyserini.model.checkpoint import ST, Checkpoint
+from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
 
 def as_encoder(
-    encoder: str | os.PathLike | MilcoEncoder, device: str = "auto", dtype: str = "auto", english_prefix: str = ""
+    encoder: str | os.PathLike | Checkpoint | MilcoEncoder,
+    device: str = "auto",
+    dtype: str = "auto",
+    english_prefix: str = "",
 ) -> MilcoEncoder:
     """Open an encoder, or return one that is open. Raises MilcoError if an option is given for one that is open."""
-    if isinstance(encoder, str | os.PathLike):
+    if not isinstance(encoder, MilcoEncoder):
         return load_encoder(encoder, device, dtype, english_prefix)
     for name, value, default in (
         *(("device", device, "auto"), ("dtype", dtype, "auto")),
@@ -36,7 +40,7 @@ class _PyseriniEncoder:
 
     def __init__(
         self,
-        encoder: str | os.PathLike | MilcoEncoder = DEFAULT_ENCODER,
+        encoder: str | os.PathLike | Checkpoint | MilcoEncoder = DEFAULT_ENCODER,
         device: str = "auto",
         dtype: str = "auto",
         scale: float = SCALE,
@@ -163,7 +167,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
 def open_query_encoder(
     manifest: dict[str, Any],
-    encoder: str | os.PathLike | MilcoEncoder | None = None,
+    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> MilcoQueryEncoder:
@@ -195,8 +199,8 @@ def open_query_encoder(
 
 def open_english_query_encoder(
     manifest: dict[str, Any],
-    query_encoder: str | os.PathLike | MilcoEncoder,
-    encoder: str | os.PathLike | MilcoEncoder | None = None,
+    query_encoder: str | os.PathLike | Checkpoint | MilcoEncoder,
+    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> MilcoQueryEncoder:
@@ -221,7 +225,7 @@ def validate_english_terms(
     vocabulary: Vocabulary,
     name: str | os.PathLike,
     manifest: dict[str, Any],
-    encoder: str | os.PathLike | MilcoEncoder | None = None,
+    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
 ) -> None:
     """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
 
@@ -246,10 +250,9 @@ def validate_english_terms(
     if isinstance(own, MilcoEncoder):
         english, tokenizer_hash = own.vocabulary.english, own.hashes["tokenizer_hash"]
     else:
-        own = os.fspath(own)
-        tokenizers = open_tokenizer(own), open_english_tokenizer(own)
-        english = tokenizers[1].pieces
-        tokenizer_hash = hash_tokenizers(*(tokenizer.tokenizer for tokenizer in tokenizers))
+        checkpoint = Checkpoint.open(own)
+        english = TextTokenizer(checkpoint.english_tokenizer, f"the English tokenizer of {checkpoint.directory}").pieces
+        tokenizer_hash = hash_tokenizers(checkpoint.tokenizer.tokenizer, checkpoint.english_tokenizer)
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
     if is_changed and not str(manifest.get("encoder")).startswith(ST):

@@ -16,7 +16,6 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.defaults import MINI, ST, check_local_name
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_devices, validate_devices
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
@@ -26,6 +25,7 @@ from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import warn_if_trained_on
 from milco_pyserini.options import validate
 from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
@@ -83,10 +83,9 @@ def encode_corpus(
             raise MilcoError("`encoder` is loaded, and encodes on its own device: omit `device` and `launcher`")
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
-    if encoder is None and plan.encoder != MINI:
-        check_local_name(plan.encoder)
+    checkpoint = Checkpoint.open(plan.encoder)
     if encoder is None:
-        plan.validate_length()
+        checkpoint.validate_length(plan.max_length)
     validate_shard_id(shard_id, shard_num)
     records = corpus if isinstance(corpus, Topics) else open_corpus(corpus)
     topics = isinstance(records, Topics)
@@ -126,7 +125,7 @@ def encode_corpus(
         devices = cluster_devices(device) if launcher == RAY else choose_devices(device)
     if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
         plan = replace(plan, dtype="bfloat16")
-    loaded: Any = encoder or plan.load_encoder("cpu" if launcher == RAY else devices[0])
+    loaded: Any = encoder or plan.load_encoder("cpu" if launcher == RAY else devices[0], checkpoint)
     if not (topics or plan.dense or loaded.network.encodes_documents):
         raise MilcoError(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
@@ -135,7 +134,7 @@ def encode_corpus(
     if topics:
         warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)
-    fields |= plan.manifest_fields() | encoder_fields(plan.encoder, loaded, devices[0])
+    fields |= plan.manifest_fields() | encoder_fields(checkpoint, loaded, devices[0])
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
         old.validate({"query_table_top_k": None} | fields)
@@ -218,10 +217,7 @@ class EncodeRun:
         if old is not None:
             what = f"those of {what} that {old.path} ({counted(len(old), 'text')}) lacks"
         log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
-        # Workers may have another working directory.
-        name, sent = plan.encoder.removeprefix(ST), plan
-        if name != MINI and Path(name).is_dir():
-            sent = replace(plan, encoder=plan.encoder.removesuffix(name) + str(Path(name).resolve()))
+        sent = replace(plan, encoder=Checkpoint.open(plan.encoder).address)
         start: Callable[[str], Worker] = partial(LocalWorker, sent, len(devices))
         if launcher == RAY:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources

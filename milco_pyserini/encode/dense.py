@@ -19,10 +19,10 @@ from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE, as_texts
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import checksum_bytes
-from milco_pyserini.model.finding import find_checkpoint
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.forward import pad_rows, to_device
-from milco_pyserini.model.loading import token_limit, weight_hash
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
+from milco_pyserini.model.weights import token_limit, weight_hash
 from milco_pyserini.sparse.batch import validate_finite
 
 
@@ -45,7 +45,7 @@ class DenseEncoder:
 
     def __init__(
         self,
-        name: str | os.PathLike,
+        name: str | os.PathLike | Checkpoint,
         pooling: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
@@ -54,15 +54,16 @@ class DenseEncoder:
     ) -> None:
         if pooling not in (None, *POOLINGS):
             raise unknown_name("pooling", str(pooling), POOLINGS)
-        self.name = os.fspath(name)
+        checkpoint = Checkpoint.open(name)
+        self.name = checkpoint.name
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        directory = find_checkpoint(self.name)
+        directory = checkpoint.fetch().directory
         self.pooling = pooling or read_pooling(directory)
         query, document = read_prompts(directory)
         self.query_prompt = query if query_prompt is None else query_prompt
         self.document_prompt = document if document_prompt is None else document_prompt
-        self.model, self.tokenizer, self._padding_id, lengths = load_network(directory)
+        self.model, self.tokenizer, self._padding_id, lengths = load_network(checkpoint)
         self.query_max_length, self.passage_max_length = lengths
         self.dimensions: int = self.model.config.hidden_size
         self.token_budget = token_budget(self.device)

@@ -12,9 +12,9 @@ import orjson
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.model.finding import listed
-from milco_pyserini.model.loading import loading, quiet_transformers, text_length, token_limit, validate_weights
-from milco_pyserini.model.tokenization import TextTokenizer, load_tokenizer
+from milco_pyserini.model.checkpoint import Checkpoint, listed, loading, validate_weights
+from milco_pyserini.model.tokenization import TextTokenizer
+from milco_pyserini.model.weights import token_limit
 
 CLS, MEAN, LAST = POOLINGS
 
@@ -30,7 +30,7 @@ _POOLING_MODES = {
 }
 
 
-def load_network(directory: Path) -> tuple[Any, TextTokenizer, int, tuple[int, int]]:
+def load_network(checkpoint: Checkpoint) -> tuple[Any, TextTokenizer, int, tuple[int, int]]:
     """Load a checkpoint, float32, in eval mode.
 
     Returns:
@@ -40,13 +40,13 @@ def load_network(directory: Path) -> tuple[Any, TextTokenizer, int, tuple[int, i
     Raises:
         MilcoError: transformers cannot load it, weights are missing, or it has modules that are not supported.
     """
-    config = read_json(directory / "config.json")
-    if config.get("model_type") == "milco":
-        from milco_pyserini.model.modeling import MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel, quiet_transformers
 
-        milco = MilcoModel.from_pretrained(directory)
+    directory, config = checkpoint.directory, checkpoint.config
+    if config.get("model_type") == "milco":
+        milco = MilcoModel.from_pretrained(checkpoint)
         lengths = milco.config.query_max_length, milco.config.passage_max_length
-        return milco.encoder, load_tokenizer(directory), milco.config.encoder.pad_token_id, lengths
+        return milco.encoder, checkpoint.tokenizer, milco.config.encoder.pad_token_id, lengths
     _validate_modules(directory)
     from transformers import AutoModel, AutoTokenizer
 
@@ -62,7 +62,7 @@ def load_network(directory: Path) -> tuple[Any, TextTokenizer, int, tuple[int, i
     if missing:
         raise MilcoError(f"checkpoint {directory} lacks the weights {listed(missing)}")
     # sentence-transformers saves the length in its own file or, since version 5, with the tokenizer.
-    length = min(text_length(directory, token_limit(model, model.config)), fast.model_max_length)
+    length = min(checkpoint.text_length(token_limit(model, model.config)), fast.model_max_length)
     return model.float().eval(), TextTokenizer(fast.backend_tokenizer), fast.pad_token_id or 0, (length, length)
 
 

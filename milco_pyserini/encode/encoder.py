@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, warn
-from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, with_revision
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import checksum_bytes, write_json
-from milco_pyserini.model.checkpoint import ENGLISH, model_card, write_sentence_transformers_files
-from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.loading import weight_hash
-from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
-from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
+from milco_pyserini.io.files import write_json
+from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
+from milco_pyserini.model.layouts import model_card, write_sentence_transformers_files
+from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
+from milco_pyserini.model.weights import NetworkWeights, load_checkpoint, weight_hash
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
@@ -101,7 +100,7 @@ class MilcoEncoder:
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str | os.PathLike = DEFAULT_ENCODER,
+        name_or_path: str | os.PathLike | Checkpoint = DEFAULT_ENCODER,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
@@ -120,12 +119,10 @@ class MilcoEncoder:
         Raises:
             MilcoError: the checkpoint cannot be found or is not complete.
         """
-        name = with_revision(os.fspath(name_or_path), revision)
-        device = choose_device(device)
-        directory = find_checkpoint(name)
-        model = load_checkpoint(directory, variants)
-        tokenizers = load_tokenizer(directory), load_english_tokenizer(directory)
-        return cls(model, *tokenizers, name=name, device=device, dtype=dtype, english_prefix=english_prefix)
+        checkpoint, device = Checkpoint.open(name_or_path, revision), choose_device(device)
+        model = load_checkpoint(checkpoint, variants)
+        tokenizers = checkpoint.tokenizer, checkpoint.english_tokenizer
+        return cls(model, *tokenizers, checkpoint.name, device, dtype, english_prefix)
 
     def __repr__(self) -> str:
         dtype = str(self.network.dtype).removeprefix("torch.")
@@ -389,11 +386,6 @@ class MilcoEncoder:
             self.save_pretrained(directory)
             api.upload_folder(repo_id=repository, folder_path=directory)
         return str(url)
-
-
-def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:
-    """Return BLAKE2b over the definitions of both tokenizers: the tokenizer_hash of an encoder."""
-    return checksum_bytes((tokenizer.to_str() + english_tokenizer.to_str()).encode())
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:

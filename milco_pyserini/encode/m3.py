@@ -5,71 +5,43 @@ et al., ACL Findings 2024, arXiv:2402.03216). That is MILCO's source view, poole
 vocabulary, so such a checkpoint loads as a MILCO network.
 """
 
-import contextlib
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
-from milco_pyserini.defaults import split_revision
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json
-from milco_pyserini.io.hub import fetch_hub_file
-from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
-from milco_pyserini.model.loading import loading, text_length, validate_weights
+from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.layouts import read_tensors, rename_tensors
 from milco_pyserini.model.weights import NetworkWeights, choose_config, make_network
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import MilcoModel
-
-HEAD = "sparse_linear.pt"
 
 _ENCODER = "xlm-roberta"
 # The prefix of the encoder's tensors if it was saved as part of a larger module.
 _PREFIX = re.compile(r"^((module|model|roberta)\.)+")
 
 
-def find_head(name: str, directory: Path) -> Path | None:
-    """Return the file of the linear layer, None if there is none.
-
-    A snapshot that was downloaded for something else may lack it, so the hub is asked for this file.
-
-    Args:
-        name: the checkpoint's name or path, as the user gave it.
-        directory: where it was found.
-    """
-    if (directory / HEAD).is_file():
-        return directory / HEAD
-    repository, _ = split_revision(name)
-    if Path(name).is_dir() or repository.count("/") != 1:
-        return None
-    # A snapshot's directory is named after its revision. If the hub has no such file or cannot be reached: None.
-    with contextlib.suppress(MilcoError):
-        return fetch_hub_file(repository, HEAD, revision=directory.name)
-    return None
-
-
-def load_m3(directory: Path, head: Path) -> "NetworkWeights | MilcoModel":
-    """Load a checkpoint in BGE-M3's layout as make_network() does. head: the file of the linear layer.
+def load_m3(checkpoint: Checkpoint) -> "NetworkWeights | MilcoModel":
+    """Load a checkpoint in BGE-M3's layout, which has its `head`, as make_network() does.
 
     Raises MilcoError if the encoder is not XLM-R, or a tensor is missing or of another shape than config.json states.
     """
+    head: Any = checkpoint.head
     with loading(head, "a linear layer with weight and bias"):
         layer = torch.load(head, map_location="cpu", weights_only=True)
         weight, bias = layer["weight"].float(), layer["bias"].float()
     validate_weights(head, {"weight": weight, "bias": bias})
     if weight.ndim != 2 or len(weight) != 1 or bias.shape != (1,):
         raise MilcoError(f"{head} is a layer of shape {tuple(weight.shape)}, not one weight for each token")
-    values = read_json(directory / "config.json")
+    values, directory = checkpoint.config, checkpoint.directory
     if values.get("model_type") != _ENCODER:
         raise MilcoError(f"{head} is next to a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
     sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
     fields = {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True}
     config = choose_config(directory, fields)
-    saved = read_tensors(directory)
+    saved = read_tensors(checkpoint)
     tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in saved.items()})
     tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
     # Without an English vocabulary the connector is unused; as zeros it does not change the hash of the weights.
@@ -77,10 +49,5 @@ def load_m3(directory: Path, head: Path) -> "NetworkWeights | MilcoModel":
     unused |= dict.fromkeys(("projector.bias", "dense.bias", "layer_norm.weight", "layer_norm.bias"), (1,))
     tensors |= {f"connector.{name}": torch.zeros(shape) for name, shape in unused.items()}
     tensors |= {"decoder.weight": torch.zeros(0, 1), "decoder.bias": torch.zeros(0)}
-    config.query_max_length = config.passage_max_length = text_length(directory, config.token_limit)
+    config.query_max_length = config.passage_max_length = checkpoint.text_length(config.token_limit)
     return make_network(config, tensors, directory)
-
-
-def empty_vocabulary() -> Tokenizer:
-    """Return the tokenizer of an empty English vocabulary."""
-    return Tokenizer(WordLevel({}, unk_token=""))

@@ -13,10 +13,9 @@ from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.forward import choose_forward
-from milco_pyserini.model.loading import token_limit
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.model.weights import NetworkWeights
+from milco_pyserini.model.weights import NetworkWeights, token_limit
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
 from milco_pyserini.sparse.batch import validate_finite
 from milco_pyserini.sparse.pruning import PruningRule

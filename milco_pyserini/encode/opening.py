@@ -3,16 +3,13 @@
 import os
 from typing import TYPE_CHECKING
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, ST, with_revision
+from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.m3 import HEAD, empty_vocabulary, find_head, load_m3
-from milco_pyserini.encode.query_table import QUERY_TABLE, QueryTable
+from milco_pyserini.encode.m3 import load_m3
+from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json
-from milco_pyserini.model.configuration import is_milco
-from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.tokenization import load_english_tokenizer, load_tokenizer
+from milco_pyserini.model.checkpoint import HEAD, Checkpoint, Kind
 from milco_pyserini.model.weights import load_checkpoint
 
 if TYPE_CHECKING:
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_encoder(
-    name_or_path: str | os.PathLike = DEFAULT_ENCODER,
+    name_or_path: str | os.PathLike | Checkpoint = DEFAULT_ENCODER,
     device: "str | torch.device" = "auto",
     dtype: "str | torch.dtype" = "auto",
     english_prefix: str = "",
@@ -35,39 +32,33 @@ def load_encoder(
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
     with what was expected, for any other checkpoint.
     """
-    name = with_revision(os.fspath(name_or_path), revision)
-    device = choose_device(device)
-    directory = find_checkpoint(name)
-    if name.startswith(ST):
-        from milco_pyserini.encode.sentence_transformers import load_sparse_encoder
-
-        models = load_sparse_encoder(directory, choose_dtype(dtype, device))
-        (queries, query_tokenizer), (documents, tokenizer) = models
-        query_encoder = MilcoEncoder(
-            queries, query_tokenizer, query_tokenizer.tokenizer, name, device, dtype, english_prefix
-        )
-        return MilcoEncoder(
-            documents, tokenizer, tokenizer.tokenizer, name, device, dtype, english_prefix, query_encoder
-        )
-    config = read_json(directory / "config.json")
-    if config.get("model_type") == QUERY_TABLE:
-        return QueryTable.from_pretrained(name, device, dtype, english_prefix)
+    checkpoint, device = Checkpoint.open(name_or_path, revision), choose_device(device)
+    name, options = checkpoint.fetch().name, (device, dtype, english_prefix)
     model: SparseEncoderModel | NetworkWeights
-    tokenizer = load_tokenizer(directory)
-    is_masked = any(str(kind).endswith("ForMaskedLM") for kind in config.get("architectures") or ())
-    if is_milco(config):
-        model, english_tokenizer = load_checkpoint(directory, {}), load_english_tokenizer(directory)
-    elif is_masked and not (directory / HEAD).is_file():
-        from milco_pyserini.encode.splade import load_splade
+    match checkpoint.kind:
+        case Kind.SENTENCE_TRANSFORMERS:
+            from milco_pyserini.encode.sentence_transformers import load_sparse_encoder
 
-        model, english_tokenizer = load_splade(directory, tokenizer), tokenizer.tokenizer
-    elif head := find_head(name, directory):
-        model, english_tokenizer = load_m3(directory, head), empty_vocabulary()
-    else:
-        kind = ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
-        raise MilcoError(
-            f"encoder {name} is not a sparse encoder: its config.json names {kind}, which is neither a MILCO "
-            "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and there is "
-            f"no {HEAD} next to it as in BGE-M3"
-        )
-    return MilcoEncoder(model, tokenizer, english_tokenizer, name, device, dtype, english_prefix)
+            models = load_sparse_encoder(checkpoint, choose_dtype(dtype, device))
+            (queries, query_tokenizer), (documents, tokenizer) = models
+            query_encoder = MilcoEncoder(queries, query_tokenizer, query_tokenizer.tokenizer, name, *options)
+            return MilcoEncoder(documents, tokenizer, tokenizer.tokenizer, name, *options, query_encoder)
+        case Kind.QUERY_TABLE:
+            return QueryTable.from_pretrained(checkpoint, *options)
+        case Kind.MILCO:
+            model = load_checkpoint(checkpoint, {})
+        case Kind.MASKED_LANGUAGE_MODEL:
+            from milco_pyserini.encode.splade import load_splade
+
+            model = load_splade(checkpoint)
+        case Kind.M3:
+            model = load_m3(checkpoint)
+        case _:
+            config = checkpoint.config
+            kind = ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"
+            raise MilcoError(
+                f"encoder {name} is not a sparse encoder: its config.json names {kind}, which is neither a MILCO "
+                "checkpoint (model_type milco) nor a masked language model such as SPLADE (...ForMaskedLM), and there "
+                f"is no {HEAD} next to it as in BGE-M3"
+            )
+    return MilcoEncoder(model, checkpoint.tokenizer, checkpoint.english_tokenizer, name, *options)

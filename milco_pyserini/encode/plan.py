@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.io.files import read_json
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import VIEW_VARIANTS
-from milco_pyserini.model.finding import find_checkpoint, find_commit
 from milco_pyserini.options import changed_options, option
 
 if TYPE_CHECKING:
@@ -115,29 +114,21 @@ class EncodePlan:
 
         return [PruningRule.parse(rule) for rule in self.prune]
 
-    def validate_length(self) -> None:
-        """Raise MilcoError for a `max_length` beyond the positions that the checkpoint's config.json states."""
-        if self.max_length is None or not (directory := find_checkpoint(self.encoder, weights=False)).is_dir():
-            return
-        path = directory / "config.json"
-        config = read_json(path) if path.is_file() else {}
-        sizes = config["encoder"] if isinstance(config.get("encoder"), dict) else config
-        limit = sizes.get("max_position_embeddings")
-        if isinstance(limit, int) and self.max_length > limit:
-            raise MilcoError(f"`max_length={self.max_length}`: encoder {self.encoder} has positions for {limit} tokens")
+    def load_encoder(self, device: str, checkpoint: Checkpoint | None = None) -> "MilcoEncoder | DenseEncoder":
+        """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind.
 
-    def load_encoder(self, device: str) -> "MilcoEncoder | DenseEncoder":
-        """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
+        checkpoint: of `encoder`, if it is open already.
+        """
         # Before torch is loaded, which takes seconds.
-        find_checkpoint(self.encoder)
+        checkpoint = (checkpoint or Checkpoint.open(self.encoder)).fetch()
         if self.dense:
             from milco_pyserini.encode.dense import DenseEncoder
 
             prompts = self.query_prompt, self.document_prompt
-            return DenseEncoder(self.encoder, self.pooling, device, self.dtype, *prompts)
+            return DenseEncoder(checkpoint, self.pooling, device, self.dtype, *prompts)
         from milco_pyserini.encode.opening import load_encoder
 
-        return load_encoder(self.encoder, device, self.dtype, self.english_prefix)
+        return load_encoder(checkpoint, device, self.dtype, self.english_prefix)
 
     def resolve(self, encoder: Any, topics: bool) -> "EncodePlan":
         """Return the plan with the values of its encoder in place of None, () and "auto".
@@ -178,11 +169,11 @@ def _names(*groups: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields(EncodePlan) if field.metadata["group"] in groups)
 
 
-def encoder_fields(name: str, encoder: Any, device: str) -> dict[str, Any]:
+def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[str, Any]:
     """Return the manifest fields that the encoder and this machine determine.
 
     Args:
-        name: of the encoder, as in its plan.
+        checkpoint: of the encoder.
         encoder: a MilcoEncoder or a DenseEncoder.
         device: where the vectors are encoded; only its type is recorded.
     """
@@ -202,8 +193,7 @@ def encoder_fields(name: str, encoder: Any, device: str) -> dict[str, Any]:
         "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,
-            # The commit of a checkpoint from the hub.
-            **({"checkpoint": commit} if (commit := find_commit(name)) else {}),
+            **({"checkpoint": checkpoint.commit} if checkpoint.commit else {}),
             "torch": torch.__version__,
             # Importing it takes seconds, and the vectors may not need it.
             "transformers": importlib.metadata.version("transformers"),

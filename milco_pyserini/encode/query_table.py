@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from milco_pyserini.console import Progress, Report, log
-from milco_pyserini.encode.encoder import MilcoEncoder, hash_tokenizers
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
@@ -27,15 +27,11 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.resume import plan_difference, validate_resume
-from milco_pyserini.model.checkpoint import ENGLISH
-from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.loading import loading
-from milco_pyserini.model.tokenization import TextTokenizer, load_english_tokenizer, load_tokenizer
+from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, Kind, loading
+from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
 
-# model_type in config.json.
-QUERY_TABLE = "milco_query_table"
 TOP_K = 10
 # Tokens that an interrupted run loses at most.
 _PART = 8192
@@ -140,7 +136,7 @@ class QueryTable(MilcoEncoder):
     @classmethod
     def from_pretrained(  # type: ignore[override]
         cls,
-        name_or_path: str | os.PathLike,
+        name_or_path: str | os.PathLike | Checkpoint,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         english_prefix: str = "",
@@ -149,18 +145,16 @@ class QueryTable(MilcoEncoder):
 
         Raises MilcoError if it cannot be found, or is damaged.
         """
-        name = os.fspath(name_or_path)
-        directory = find_checkpoint(name)
-        values = read_json(directory / _CONFIG)
-        if values.get("model_type") != QUERY_TABLE:
+        checkpoint = Checkpoint.open(name_or_path).fetch()
+        name, directory, values = checkpoint.name, checkpoint.directory, checkpoint.config
+        if checkpoint.kind is not Kind.QUERY_TABLE:
             raise MilcoError(f"{name} is not a query table: milco encode query-table --encoder {name} makes one")
-        tokenizer = load_tokenizer(directory)
-        english = load_english_tokenizer(directory) if (directory / ENGLISH).is_dir() else tokenizer.tokenizer
+        tokenizers = checkpoint.tokenizer, checkpoint.english_tokenizer
         with loading(directory, "a query table", "Make it again with milco encode query-table"):
             config = SimpleNamespace(**values | {"encoder": SimpleNamespace(**values["encoder"])})
             arrays = load_file(directory / _WEIGHTS)
             vectors = SparseBatch(arrays["indptr"], arrays["columns"], arrays["weights"], config.english_vocab_size)
-            table = cls(vectors, config, tokenizer, english, name, english_prefix)
+            table = cls(vectors, config, *tokenizers, name, english_prefix)
             _validate(table, directory)
         return table
 

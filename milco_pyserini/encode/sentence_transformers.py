@@ -6,7 +6,6 @@ SPLADE-type encoders with any pooling, and inference-free ones, whose query weig
 
 import importlib.metadata
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -20,10 +19,11 @@ from transformers import PretrainedConfig
 from milco_pyserini.encode.dense_checkpoint import read_prompts
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
+from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
 from milco_pyserini.model.configuration import is_milco
-from milco_pyserini.model.loading import loading, token_limit, validate_weights
 from milco_pyserini.model.modeling import MilcoConfig
 from milco_pyserini.model.tokenization import TextTokenizer
+from milco_pyserini.model.weights import token_limit
 
 # sentence-transformers' names of what is encoded.
 QUERY, DOCUMENT = "query", "document"
@@ -118,16 +118,17 @@ class PromptTokenizer(TextTokenizer):
         return super().passages(texts, max_length)
 
 
-def load_sparse_encoder(directory: Path, dtype: torch.dtype) -> list[tuple[Any, TextTokenizer]]:
+def load_sparse_encoder(checkpoint: Checkpoint, dtype: torch.dtype) -> list[tuple[Any, TextTokenizer]]:
     """Load a directory that sentence-transformers saved; return network and tokenizer of queries and of documents.
 
     Raises MilcoError if sentence-transformers is missing or too old, or the checkpoint is no SparseEncoder, needs code
     of its own, has dimensions that are not the pieces of its tokenizer, or prepares texts in a way of its own.
     """
     validate_library()
+    directory = checkpoint.directory
     path = directory / _MODEL_CLASS
-    config, kind = directory / "config.json", read_json(path).get("model_type") if path.is_file() else None
-    if config.is_file() and is_milco(read_json(config)):
+    kind = read_json(path).get("model_type") if path.is_file() else None
+    if (directory / "config.json").is_file() and is_milco(checkpoint.config):
         raise MilcoError(f"{directory} is a MILCO checkpoint: give its name without st:")
     if kind != "SparseEncoder":
         what = f"names a {kind}" if kind else "does not name one"

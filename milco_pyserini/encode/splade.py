@@ -6,7 +6,6 @@ The weight of a piece is LogSat of its highest logit over all tokens, <s> and </
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,9 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.loading import loading, text_length, token_limit, validate_weights
+from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
 from milco_pyserini.model.modeling import MilcoConfig, SparseEncoderModel
-from milco_pyserini.model.tokenization import TextTokenizer
+from milco_pyserini.model.weights import token_limit
 
 # sentence-transformers' files: how logits are pooled, and that queries have an encoder of their own.
 _POOLING = "*_SpladePooling/config.json"
@@ -75,11 +74,12 @@ class _HiddenStates(nn.Module):
         return BaseModelOutput(last_hidden_state=self.model(input_ids=input_ids, attention_mask=attention_mask).logits)
 
 
-def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:
-    """Load a masked language model's checkpoint, float32. tokenizer: its own.
+def load_splade(checkpoint: Checkpoint) -> SpladeModel:
+    """Load a masked language model's checkpoint, float32.
 
     Raises MilcoError if the checkpoint cannot be read, lacks its head, or states another pooling than SPLADE-max.
     """
+    directory, tokenizer = checkpoint.directory, checkpoint.tokenizer
     if (directory / _ROUTER).is_file():
         raise MilcoError(
             f"encoder {directory} encodes queries and documents differently ({_ROUTER}): "
@@ -93,7 +93,7 @@ def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:
                     f"{path}: {field} {config[field]!r} is not supported, only {value!r}: sentence-transformers loads "
                     "it, as `encoder=st:NAME`"
                 )
-    model = load_masked_language_model(directory, "encoder")
+    model = load_masked_language_model(checkpoint)
     decoder = take_off_decoder(model)
     if decoder is None:
         raise MilcoError(
@@ -105,17 +105,18 @@ def load_splade(directory: Path, tokenizer: TextTokenizer) -> SpladeModel:
         raise MilcoError(
             f"encoder {directory}: its tokenizer has {pieces:,} pieces, its head scores {decoder.out_features:,}"
         )
-    length = text_length(directory, token_limit(model, model.config))
+    length = checkpoint.text_length(token_limit(model, model.config))
     return SpladeModel(model, decoder, pieces, tokenizer.special_ids, length)
 
 
-def load_masked_language_model(directory: Path, kind: str) -> PreTrainedModel:
-    """Load a masked language model, float32, in eval mode. kind: its noun in messages.
+def load_masked_language_model(checkpoint: Checkpoint) -> PreTrainedModel:
+    """Load a masked language model, float32, in eval mode.
 
     Raises MilcoError if it cannot be read, or lacks its head.
     """
     from transformers import AutoModelForMaskedLM
 
+    directory = checkpoint.fetch().directory
     with loading(directory, "a masked language model"):
         model, report = AutoModelForMaskedLM.from_pretrained(
             directory, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
@@ -124,7 +125,7 @@ def load_masked_language_model(directory: Path, kind: str) -> PreTrainedModel:
     missing = sorted(report["missing_keys"])
     if missing:
         raise MilcoError(
-            f"{kind} {directory} lacks {', '.join(missing[:4])}: it needs a trained masked language model's head, "
+            f"{checkpoint.noun} {directory} lacks {', '.join(missing[:4])}: it needs a trained masked language model's head, "
             "like SPLADE's"
         )
     return model.eval()

@@ -173,11 +173,11 @@ class BM25(Engine):
 
         Raises MilcoError for a language that Anserini does not have, or a checkpoint without a tokenizer.
         """
-        from milco_pyserini.model.tokenization import open_tokenizer
+        from milco_pyserini.model.checkpoint import Checkpoint
 
         language, checkpoint = documents.manifest["language"], documents.manifest["tokenizer"]
         find_analyzer(language)
-        tokenizer = open_tokenizer(checkpoint) if checkpoint else None
+        tokenizer = Checkpoint.open(checkpoint).tokenizer if checkpoint else None
         path = str(directory.absolute())
         arguments = ["-input", "", "-collection", "JsonCollection", "-index", path, "-threads", str(threads)]
         arguments += ["-pretokenized"] if language is None or language in _WHITE_SPACE else ["-language", language]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.defaults import MINI, check_local_name
 from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.display import hits_frame, hits_html
@@ -35,6 +34,7 @@ from milco_pyserini.index.documents import (
 )
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import Balance, GivenFilters, validate_number
 
 if TYPE_CHECKING:
@@ -513,8 +513,8 @@ class QueryOptions:
         """Raise MilcoError for a device or an encoder that this machine lacks, before an index is opened."""
         require_devices(str(self.device))
         for name in (self.encoder, self.query_encoder):
-            if isinstance(name, str | Path) and name != MINI:
-                check_local_name(str(name))
+            if isinstance(name, str | Path):
+                Checkpoint.open(name)
 
 
 DEFAULT_QUERIES = QueryOptions()

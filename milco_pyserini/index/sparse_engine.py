@@ -14,7 +14,7 @@ from milco_pyserini.index.documents import CheckedDocuments, DocumentSource
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Engine, GroundTruth, QueryOptions
 from milco_pyserini.index.recall import SAMPLE_TERMS, best_documents, sample_rows, sample_topics
 from milco_pyserini.io.manifest import SPARSE_INDEX
-from milco_pyserini.model.finding import find_checkpoint
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
@@ -171,17 +171,17 @@ class SparseEngine(Engine):
 
     def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> "MilcoQueryEncoder":
         """Return the encoder of the index, with the views weighted if alpha is given."""
-        name = options.query_encoder or options.encoder or manifest["vectors"].get("encoder")
-        if isinstance(name, str | Path):
+        vectors, device = manifest["vectors"], (options.device, options.dtype)
+        encoder = options.query_encoder or options.encoder or vectors.get("encoder")
+        if isinstance(encoder, str | Path):
             # Before torch is loaded, which takes seconds.
-            find_checkpoint(str(name))
+            encoder = Checkpoint.open(encoder).fetch()
         from milco_pyserini.encode.contract import open_english_query_encoder, open_query_encoder
 
-        vectors, where = manifest["vectors"], (options.encoder, options.device, options.dtype)
         if options.query_encoder is None:
-            encoder = open_query_encoder(vectors, *where)
+            encoder = open_query_encoder(vectors, encoder, *device)
         else:
-            encoder = open_english_query_encoder(vectors, options.query_encoder, *where)
+            encoder = open_english_query_encoder(vectors, encoder, options.encoder, *device)
         return encoder if options.alpha is None else encoder.with_alpha(options.alpha)
 
     def read_queries(

@@ -1,341 +1,370 @@
-"""MILCO checkpoints on disk: the authors' layout and our own, read as one configuration and one set of tensors.
+"""A checkpoint, opened once and passed on: embedded, in a directory, or on the hub.
 
-Our own: config.json, model.safetensors, tokenizer.json, english/tokenizer.json, and what sentence-transformers needs to
-load it as a SparseEncoder. The authors': pytorch_model.bin or safetensors, in one file or in shards, with the two
-sub-models that config.json names inside it or next to it. A SparseEncoder may have either in a directory of its own.
+It loads no torch: a wrong name is reported at once.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import Tensor
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
-from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.io.hub import fetch_hub_file
-from milco_pyserini.model.configuration import ENCODER_FIELD, VARIANTS, NetworkConfig, is_milco
-from milco_pyserini.model.finding import MODULES, listed, weight_files
-from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
-from milco_pyserini.model.loading import loading, one_line, validate_weights
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import is_json_with, read_json
+from milco_pyserini.io.hub import cached_snapshot, fetch_hub_file, fetch_snapshot
+from milco_pyserini.model.configuration import ENCODER_FIELD, ENGLISH_FIELD, is_milco
+from milco_pyserini.model.tokenization import TextTokenizer
 
-Config = TypeVar("Config", bound=NetworkConfig)
+if TYPE_CHECKING:
+    from torch import Tensor
 
-ENGLISH = "english"
+# Before the name of an encoder that sentence-transformers loads.
+ST = "st:"
+# model_type in the config.json of a query table.
+QUERY_TABLE = "milco_query_table"
+# BGE-M3's linear layer, and the directory of the English tokenizer in our layout.
+HEAD, ENGLISH = "sparse_linear.pt", "english"
+# sentence-transformers' list of a model's modules, each with its directory.
+MODULES = "modules.json"
 
-_SCALE = "_scale"
-# Parts that inference does not use.
-_DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
-# The authors' names (model-notes 1.3) and our own. RoBERTa-style heads have no "predictions.transform".
-_RENAMED = (
-    (re.compile(r"^(module\.|milco\.|model\.)+"), ""),
-    (re.compile(r"^m_model\."), "encoder."),
-    (re.compile(r"^projector\."), "connector.projector."),
-    (re.compile(r"^mlm_head\.predictions\.transform\.dense\."), "connector.dense."),
-    (re.compile(r"^mlm_head\.predictions\.transform\.LayerNorm\."), "connector.layer_norm."),
-    (re.compile(r"^mlm_head\.(dense|layer_norm)\."), r"connector.\1."),
-    (re.compile(r"^mlm_head\.(predictions\.)?decoder\."), "decoder."),
-    (re.compile(r"^mlm_head\.(predictions\.)?bias$"), "decoder.bias"),
-    (re.compile(r"^scale$"), "echo.scale"),
-)
-_TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
-_NOT_IN_SHAPES = (
-    "model_type",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "layer_norm_eps",
-    "hidden_act",
-    "pad_token_id",
-)
-# The encoder of milco-650m is XLM-R large: the default checkpoint needs no second download.
-_KNOWN_ENCODERS = {
-    "BAAI/bge-m3-unsupervised": {"model_type": "xlm-roberta", "num_attention_heads": 16, "layer_norm_eps": 1e-5}
-}
-# The tensors whose shapes give the sizes of a network.
-_WORDS = "encoder.embeddings.word_embeddings.weight"
-_POSITIONS = "encoder.embeddings.position_embeddings.weight"
-_TYPES = "encoder.embeddings.token_type_embeddings.weight"
-_LAYERS = "encoder.encoder.layer."
-_INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
-_QKV = re.compile(r"\.attention\.qkv_proj\.")
-_PROJECTOR = "connector.projector.weight"
-_DECODER = "decoder.weight"
-# sentence-transformers' file with the model's class; MODULES names its modules, each with its directory.
-_MODEL_CLASS = "config_sentence_transformers.json"
-_CODE = "milco_sentence_transformers.py"
-_CODE_TEXT = '''"""This MILCO checkpoint in sentence-transformers: SparseEncoder(PATH, trust_remote_code=True)."""
-
-from milco_pyserini.integrations.sentence_transformers import MilcoModule
-'''
+_MINI = Path(__file__).parent.parent / "resources" / "milco-mini"
+# Of the tokenizers library, SentencePiece, WordPiece: any of these is a tokenizer.
+_TOKENIZER_FILES = _FILE, _SENTENCEPIECE, _WORD_PIECES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
+_WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+# At any depth: a checkpoint may contain the sub-models that its config.json names.
+_SMALL_FILES = ["*.json", "*.txt", "*.model"]
+# The first that gives a checkpoint its weights is enough: many repositories have the same weights in both forms.
+_WEIGHT_PATTERNS = ["*.safetensors"], ["*pytorch_model*.bin"]
+# The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
+_GATED = {"naver/splade-v3": "bert-base-uncased"}
+# The usual length for training and evaluating sparse encoders.
+_DEFAULT_LENGTH = 512
+# The largest float16. Trained weights are far below it (checkpoints are published in float16), and sums of products
+# with larger ones overflow float32.
+_LARGEST_WEIGHT = 65504.0
 
 
-def write_sentence_transformers_files(directory: Path) -> None:
-    """Write the files by which sentence-transformers loads a checkpoint of our own layout. Existing ones are kept."""
-    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{Path(_CODE).stem}.MilcoModule"}]
-    for file, content in (
-        (MODULES, modules),
-        (_MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
-    ):
-        if not (directory / file).exists():
-            write_json(directory / file, content)
-    (directory / _CODE).write_text(_CODE_TEXT, encoding="utf-8")
+class Kind(Enum):
+    """The kinds of encoders. DENSE: none of the others."""
+
+    MILCO = auto()
+    MASKED_LANGUAGE_MODEL = auto()
+    M3 = auto()
+    QUERY_TABLE = auto()
+    SENTENCE_TRANSFORMERS = auto()
+    DENSE = auto()
 
 
-def read_checkpoint(directory: Path, variants: Iterable[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the fields of the configuration, and the float32 tensors by our own names.
+class Checkpoint:
+    """A checkpoint of any kind: where its files are, what they state, and its tokenizers.
 
-    variants: names of fields to be replaced. Raises MilcoError for an unknown one, and as read_tensors() and
-    read_config() do.
-    """
-    for name in variants:
-        if name not in VARIANTS:
-            raise unknown_name("variant", name, VARIANTS)
-    tensors = rename_tensors(read_tensors(directory))
-    if any(_QKV.search(name) for name in tensors):
-        tensors = rename_gte(tensors)
-    return read_config(directory, tensors), tensors
+        checkpoint = Checkpoint.open("someone/encoder", revision="v1")
+        checkpoint.kind, checkpoint.config["hidden_size"], len(checkpoint.tokenizer.pieces)
 
-
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Return every tensor by its name in the checkpoint, quantized matrices dequantized to float32.
-
-    Raises MilcoError for a file that cannot be read, for integers without a scale, and for values of used tensors
-    that are not finite.
-    """
-    raw: dict[str, Tensor] = {}
-    for path in weight_files(directory):
-        with loading(path):
-            # safetensors reports a file without read permission as one that does not exist.
-            path.open("rb").close()
-            if path.suffix == ".safetensors":
-                from safetensors.torch import load_file
-
-                values = load_file(path)
-            else:
-                values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
-            raise MilcoError(f"{path} has something other than tensors by name. Save the model's state_dict() in it.")
-        if twice := raw.keys() & values.keys():
-            raise MilcoError(f"checkpoint {directory}: two files have {listed(sorted(twice))}. Download it again.")
-        raw.update(values)
-    scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
-    for name, tensor in raw.items():
-        if name in scales:
-            raw[name] = _dequantize(directory, name, tensor, scales[name])
-        elif not (tensor.is_floating_point() or _is_unused(name)):
-            raise MilcoError(
-                f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
-                "matrix needs the scale of each row. Download the checkpoint again."
-            )
-    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _is_unused(name)})
-    return raw
-
-
-def _is_unused(name: str) -> bool:
-    return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
-
-
-def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:
-    """Return float32 values of a quantized matrix.
+    Opening validates the name. The files are found, in the hub's cache or on the hub, when one is asked for; fetch()
+    finds the weights, too, which configuration and tokenizers do not need.
 
     Args:
-        directory, name: for errors.
-        matrix: int8 [R, C], or uint8 [R, C / 2] with two 4-bit values a byte, the first in the low half, plus 8.
-        scale: float [R], of rows, or [R, G], of G blocks of equal size in each row.
+        name: "mini", a directory, or OWNER/NAME on the hub, with or without @REVISION; with st: before it, a
+            SparseEncoder of sentence-transformers.
+        noun: of such a checkpoint, for messages.
+        example, embedded: for messages: another name on the hub, and one that needs no hub; None without one.
+
+    Raises:
+        MilcoError: it is neither a directory nor a possible hub name.
     """
-    if matrix.dtype == torch.uint8 and matrix.ndim == 2:
-        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
-    blocks = scale.unsqueeze(-1) if scale.ndim == 1 else scale
-    is_matrix = matrix.ndim == blocks.ndim == 2 and len(matrix) == len(blocks) and blocks.shape[1] > 0
-    if not is_matrix or matrix.shape[1] % blocks.shape[1]:
-        raise MilcoError(
-            f"checkpoint {directory}: {name} {tuple(matrix.shape)} has a scale {tuple(scale.shape)}: a quantized "
-            "matrix needs the scale of each row, or of blocks of each row. Download the checkpoint again."
-        )
-    values = matrix.unflatten(1, (blocks.shape[1], -1)).float()
-    return (values * blocks.float().unsqueeze(-1)).flatten(1)
 
+    def __init__(
+        self, name: str, noun: str = "encoder", example: str = DEFAULT_ENCODER, embedded: str | None = MINI
+    ) -> None:
+        self.name = name
+        self.noun, self._example, self._embedded = noun, example, embedded
+        self._path = path = name.removeprefix(ST)
+        # An empty path would be the working directory.
+        local = _MINI if name == embedded == MINI else Path(path) if path and Path(path).is_dir() else None
+        self._local = local
+        # "" and None of what is not on the hub.
+        self.repository, _, revision = ("", "", "") if local else path.partition("@")
+        self.revision = revision or None
+        self._is_fetched = False
+        if local is None and (self.repository.startswith((".", "/", "~")) or self.repository.count("/") != 1):
+            other = "" if embedded is None else f", or {embedded!r}"
+            raise MilcoError(f"no {noun} at {path!r}: give a checkpoint directory, a hub name such as {example}{other}")
 
-def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors by our own names, float32, without those that inference does not use.
+    @classmethod
+    def open(cls, name: "str | os.PathLike | Checkpoint", revision: str | None = None, **messages: Any) -> "Checkpoint":
+        """Return the checkpoint of a name, or one that is open already.
 
-    Raises MilcoError if two that differ have the same name.
-    """
-    renamed: dict[str, Tensor] = {}
-    for before, tensor in tensors.items():
-        if not _DROPPED.search(before):
-            name = before
-            for pattern, replacement in _RENAMED:
-                name = pattern.sub(replacement, name)
-            if name in renamed and not torch.equal(renamed[name], tensor.float()):
-                raise MilcoError(f"two tensors of the checkpoint are {name}, and differ: one of them is {before}")
-            # A copy: tensors of a file change with it.
-            renamed[name] = tensor.to(torch.float32, copy=True)
-    if _DECODER not in renamed:
-        # A decoder that was saved as tied is the English model's embedding matrix.
-        tied = [tensor for name, tensor in tensors.items() if name.endswith(_TIED_DECODER)]
-        if tied:
-            renamed[_DECODER] = tied[0].to(torch.float32, copy=True)
-    return renamed
+        Args:
+            revision: commit, tag or branch of a hub name; "NAME@REVISION" is the same.
+            messages: noun, example, embedded, as for the class.
 
+        Raises:
+            MilcoError: as for the class; or a revision is given for what is not on the hub, or has another one.
+        """
+        checkpoint = name if isinstance(name, Checkpoint) else cls(os.fspath(name), **messages)
+        if revision is None:
+            return checkpoint
+        if checkpoint.revision or not checkpoint.repository:
+            reason = "names one itself" if checkpoint.revision else "is not on the hub"
+            raise MilcoError(f"revision {revision!r}: encoder {checkpoint.name!r} {reason}. Omit the revision.")
+        return cls(f"{checkpoint.name}@{revision}", **messages)
 
-def read_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
-    values = read_json(directory / "config.json")
-    if not is_milco(values):
-        raise MilcoError(f"{directory} has a {values.get('model_type')!r} model, not a MILCO checkpoint")
-    if "encoder" not in values:
-        return _authors_config(directory, tensors)
-    if isinstance(values["encoder"], Mapping) and is_gte(values["encoder"]):
-        return values | {"encoder": gte_config(values["encoder"])}
-    return values
+    @property
+    def address(self) -> str:
+        """The name by which a process in another working directory opens it."""
+        is_path = self._local not in (None, _MINI)
+        return self.name.removesuffix(self._path) + str(Path(self._path).resolve()) if is_path else self.name
 
+    @cached_property
+    def directory(self) -> Path:
+        """The directory of its files; without fetch(), the weights may be missing.
 
-def make_config(
-    kind: type[Config], directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
-) -> Config:
-    """Return the configuration with the values of a checkpoint's config.json, and variants in place of its fields.
+        Raises MilcoError, with the fix, if the hub does not provide it.
+        """
+        return self._find(weights=False)
 
-    Raises MilcoError for an invalid value, which names the file if it is from there.
-    """
-    path = directory / "config.json"
-    try:
-        config = kind(**values)
-    except Exception as error:
-        # transformers raises many types for values that it does not expect.
-        raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
-    return kind(**{**values, **variants}) if variants else config
+    def fetch(self) -> Self:
+        """Find the weights, too; return self. Raises MilcoError as `directory` does."""
+        if not self._is_fetched:
+            self.directory, self._is_fetched = self._find(weights=True), True
+        return self
 
+    def _find(self, weights: bool) -> Path:
+        directory = self._local or self._snapshot(self.repository, weights)
+        if self.name.startswith(ST) or (directory / "config.json").exists():
+            return directory
+        # A SparseEncoder with its only module in a directory of its own.
+        nested = [path.parent for path in directory.glob("*/config.json") if is_json_with(path, "model_type")]
+        return nested[0] if (directory / MODULES).is_file() and len(nested) == 1 else directory
 
-def select_tensors(
-    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return the tensors of a network that has these shapes. The others are named on stderr.
+    def _snapshot(self, repository: str, weights: bool) -> Path:
+        from huggingface_hub.errors import HFValidationError
 
-    Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
-    """
-    missing = [name for name in shapes if name not in tensors]
-    if missing:
-        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
-    wrong = [
-        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
-        for name, shape in shapes.items()
-        if tensors[name].shape != shape
-    ]
-    if wrong:
-        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
-    unused = sorted(tensors.keys() - shapes.keys())
-    if any(name.startswith(_LAYERS) for name in unused):
-        layers = {name.removeprefix(_LAYERS).split(".")[0] for name in shapes if name.startswith(_LAYERS)}
-        raise MilcoError(
-            f"checkpoint {directory} has more encoder layers than the {len(layers)} of its configuration: "
-            f"{listed(unused)}. Correct num_hidden_layers in config.json."
-        )
-    if unused:
-        log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
-    return {name: tensors[name] for name in shapes}
-
-
-def _authors_config(directory: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Shapes give the sizes; the rest, the number of heads above all, is in the config.json of the encoder."""
-    sizes = [_WORDS, _PROJECTOR, _DECODER]
-    known = _encoder_config(directory)
-    if not is_gte(known):
-        sizes += [_POSITIONS, _TYPES, _INTERMEDIATE]
-    missing = [name for name in sizes if name not in tensors]
-    if missing:
-        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
-    for name in sizes:
-        if tensors[name].ndim != 2:
-            raise MilcoError(f"checkpoint {directory}: {name} has {tensors[name].ndim} dimensions, not 2")
-    if is_gte(known):
-        encoder = gte_config(known)
-    else:
-        encoder = {
-            "model_type": "xlm-roberta",
-            "hidden_size": tensors[_WORDS].shape[1],
-            "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith(_LAYERS)}),
-            "intermediate_size": tensors[_INTERMEDIATE].shape[0],
-            "max_position_embeddings": tensors[_POSITIONS].shape[0],
-            "type_vocab_size": tensors[_TYPES].shape[0],
-            "layer_norm_eps": 1e-5,
-            **{name: known[name] for name in _NOT_IN_SHAPES if name in known},
-        }
-    return {
-        "encoder": encoder | {"vocab_size": tensors[_WORDS].shape[0]},
-        "english_hidden_size": tensors[_PROJECTOR].shape[0],
-        "english_vocab_size": tensors[_DECODER].shape[0],
-        "echo": any(name.startswith("echo.") for name in tensors),
-    }
-
-
-def _encoder_config(directory: Path) -> dict[str, Any]:
-    """Return the config.json of the encoder that a checkpoint names: next to it, or from the hub.
-
-    Raises MilcoError if it is in neither place, or does not state the number of attention heads.
-    """
-    name = read_json(directory / "config.json").get(ENCODER_FIELD)
-    places = [place / "config.json" for place in sub_model_directories(directory, ENCODER_FIELD)]
-    local = next((place for place in places if place.is_file()), None)
-    if local is None and name in _KNOWN_ENCODERS:
-        return _KNOWN_ENCODERS[name]
-    fix = f"Put the config.json of its encoder into {directory / (name or 'encoder')}"
-    if local is None:
-        if not name or name.count("/") != 1 or name.startswith((".", "/")):
-            what = f"{name!r}, which has no config.json" if name else "no encoder"
+        # A cached snapshot is used without a network. If it lacks the weights, a download was interrupted or fetched
+        # only the tokenizer, and continues when the weights are needed.
+        try:
+            cached = cached_snapshot(repository, revision=self.revision)
+        except HFValidationError:
             raise MilcoError(
-                f"checkpoint {directory}: {ENCODER_FIELD} names {what}: the number of attention heads is not in the "
-                f"tensors. {fix}{'' if name else f' and name it in {ENCODER_FIELD}'}."
+                f"{self._path!r} is not a hub name: expected owner/name, such as {self._example}"
+            ) from None
+        if cached is not None:
+            is_enough = not weights and any((cached / file).is_file() for file in _TOKENIZER_FILES)
+            if is_enough or _has_weights(cached):
+                return cached
+        other = "" if self._embedded is None else f", or {self._embedded!r}, which needs no download"
+        hint, what = f"Pass the path of a downloaded checkpoint{other}.", f"{self.noun} {self._path!r}"
+        for of_weights in _WEIGHT_PATTERNS if weights else ([],):
+            patterns = [*_SMALL_FILES, *of_weights]
+            snapshot = fetch_snapshot(repository, patterns, what=what, revision=self.revision, hint=hint)
+            if _has_weights(snapshot):
+                break
+        return snapshot
+
+    @cached_property
+    def commit(self) -> str | None:
+        """The commit of a snapshot of the hub's cache; None for "mini" and a directory of another place."""
+        places = (self.directory, self.directory.parent)
+        return next((place.name for place in places if place.parent.name == "snapshots"), None)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Its config.json. Raises MilcoError if it is missing or damaged."""
+        return read_json(self.directory / "config.json")
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What its files are."""
+        if self.name.startswith(ST):
+            return Kind.SENTENCE_TRANSFORMERS
+        if self.config.get("model_type") == QUERY_TABLE:
+            return Kind.QUERY_TABLE
+        if is_milco(self.config):
+            return Kind.MILCO
+        is_masked = any(str(name).endswith("ForMaskedLM") for name in self.config.get("architectures") or ())
+        if is_masked and not (self.directory / HEAD).is_file():
+            return Kind.MASKED_LANGUAGE_MODEL
+        return Kind.DENSE if self.head is None else Kind.M3
+
+    @cached_property
+    def head(self) -> Path | None:
+        """The file of BGE-M3's linear layer, None if there is none.
+
+        A snapshot that was downloaded for something else may lack it, so the hub is asked for this file.
+        """
+        if (self.directory / HEAD).is_file():
+            return self.directory / HEAD
+        # A snapshot's directory is named after its revision. If the hub has no such file or cannot be reached: None.
+        with suppress(MilcoError):
+            return fetch_hub_file(self.repository, HEAD, revision=self.directory.name) if self.repository else None
+        return None
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        """The multilingual tokenizer, in our layout or the authors'.
+
+        Raises MilcoError if neither the checkpoint nor the sub-model that it names has one.
+        """
+        tokenizer = self._read_tokenizer(ENCODER_FIELD, self.directory)
+        return TextTokenizer(tokenizer, f"the tokenizer of {self.directory}")
+
+    @cached_property
+    def english_tokenizer(self) -> Tokenizer:
+        """The tokenizer whose pieces name the pivot columns: its own of MILCO, none of BGE-M3. Raises as tokenizer."""
+        place = self.directory / ENGLISH
+        if self.kind is Kind.MILCO or (self.kind is Kind.QUERY_TABLE and place.is_dir()):
+            return self._read_tokenizer(ENGLISH_FIELD, place)
+        return Tokenizer(WordLevel({}, unk_token="")) if self.kind is Kind.M3 else self.tokenizer.tokenizer
+
+    def _read_tokenizer(self, field: str, place: Path) -> Tokenizer:
+        """Load the tokenizer of the first place that has one, else of the hub's checkpoint that config.json names."""
+        places = [place, *self.sub_models(field)]
+        for place in places:
+            with loading(place, "a tokenizer"):
+                if (place / _FILE).is_file():
+                    return Tokenizer.from_file(str(place / _FILE))
+                if (place / _SENTENCEPIECE).is_file():
+                    from transformers import XLMRobertaTokenizerFast
+
+                    return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
+                if (place / _WORD_PIECES).is_file():
+                    from transformers import BertTokenizerFast
+
+                    return BertTokenizerFast.from_pretrained(place).backend_tokenizer
+        name = self.config.get(field)
+        if not name or "/" not in name or name.startswith((".", "/")):
+            raise MilcoError(
+                f"checkpoint {self.directory} has no tokenizer: expected {_FILE} in {' or '.join(map(str, places))}"
             )
-        local = fetch_hub_file(name, "config.json", hint=f"{fix}: the tensors do not state its attention heads.")
-    known = read_json(local)
-    if "num_attention_heads" not in known:
-        raise MilcoError(f"{local} states no num_attention_heads: the tensors do not, either. {fix}.")
-    return known
+        name = _GATED.get(name, name)
+        try:
+            return Tokenizer.from_pretrained(name)
+        except Exception as error:
+            # The library raises a plain Exception whenever a download fails.
+            raise MilcoError(
+                f"checkpoint {self.directory} names the tokenizer of {name!r}, which is neither in the cache nor "
+                f"reachable: download it once, or put its {_FILE} into the checkpoint directory"
+            ) from error
+
+    def sub_models(self, field: str) -> list[Path]:
+        """Return the existing directories of a sub-model that the authors' config.json names, nearest first."""
+        name = self.config.get(field)
+        if not name:
+            return []
+        if not isinstance(name, str):
+            path = self.directory / "config.json"
+            raise MilcoError(f"checkpoint {path}: {field} expects the name of a checkpoint, got {name!r}. Correct it.")
+        places = [self.directory / name, self.directory.parent / name, Path(name)]
+        return [place for place in places if place.is_dir()]
+
+    def text_length(self, limit: int) -> int:
+        """Return the default maximum length in tokens: 512, or less if limit or sentence-transformers' file is less."""
+        path, field = self.directory / "sentence_bert_config.json", "max_seq_length"
+        stated = read_json(path)[field] if is_json_with(path, field) else None
+        if stated is not None and (type(stated) is not int or stated < 1):
+            raise MilcoError(f"{path}: {field} {stated!r} is not a number of tokens. Correct it, or download it again.")
+        return min(_DEFAULT_LENGTH, limit, stated or _DEFAULT_LENGTH)
+
+    def validate_length(self, max_length: int | None) -> None:
+        """Raise MilcoError for a `max_length` beyond the positions that its config.json states."""
+        if max_length is None or not (self.directory / "config.json").is_file():
+            return
+        sizes = self.config["encoder"] if isinstance(self.config.get("encoder"), dict) else self.config
+        limit = sizes.get("max_position_embeddings")
+        if isinstance(limit, int) and max_length > limit:
+            raise MilcoError(f"`max_length={max_length}`: encoder {self.name} has positions for {limit} tokens")
 
 
-def sub_model_directories(directory: Path, field: str) -> list[Path]:
-    """Return the existing directories of a sub-model that the authors' config.json names, nearest first."""
-    path = directory / "config.json"
-    name = read_json(path).get(field)
-    if not name:
-        return []
-    if not isinstance(name, str):
-        raise MilcoError(f"checkpoint {path}: {field} expects the name of a checkpoint, got {name!r}. Correct it.")
-    places = [directory / name, directory.parent / name, Path(name)]
-    return [place for place in places if place.is_dir()]
+def _has_weights(snapshot: Path) -> bool:
+    """Return whether a snapshot, or a module of a SparseEncoder in a directory of its own, has all of its weights."""
+    for place in (snapshot, *(snapshot.iterdir() if (snapshot / MODULES).is_file() else ())):
+        with suppress(MilcoError):
+            weight_files(place)
+            return True
+    return False
 
 
-def model_card(config: NetworkConfig) -> str:
-    """Return the Markdown card of a checkpoint without one: sizes, lengths and views, as its configuration has them."""
-    encoder, source, echo = config.encoder, "", ""
-    if config.echo:
-        source = " and the text's own pieces (source view)"
-        echo = f"- source view: {config.echo_variant} LexEcho head, repeated tokens by {config.source_pool}\n"
-    return f"""---
-library_name: milco_pyserini
-pipeline_tag: feature-extraction
-tags: [sparse-retrieval, multilingual, cross-lingual, milco]
----
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files with a checkpoint's tensors, one or several shards. Raises MilcoError if one is missing."""
+    for name in _WEIGHT_FILES:
+        if (directory / name).is_file():
+            return [directory / name]
+        index = directory / f"{name}.index.json"
+        if index.is_file():
+            weight_map = read_json(index).get("weight_map")
+            names = list(weight_map.values()) if isinstance(weight_map, dict) else []
+            if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+                raise MilcoError(
+                    f"checkpoint {index}: weight_map expects the file of each tensor, in the same directory. Download "
+                    "the checkpoint again."
+                )
+            shards = sorted(set(names))
+            missing = [shard for shard in shards if not (directory / shard).is_file()]
+            if missing:
+                raise MilcoError(f"checkpoint {directory} lacks the shards {listed(missing)}")
+            return [directory / shard for shard in shards]
+    raise MilcoError(f"checkpoint {directory} has no weights: expected {' or '.join(_WEIGHT_FILES)}, or its shards")
 
-# MILCO checkpoint
 
-Text in many languages to weighted English word pieces (pivot view){source}, for an inverted index.
+def validate_weights(directory: Path, tensors: "Mapping[str, Tensor]") -> None:
+    """Raise MilcoError for a floating-point tensor with a value that is not finite, or too large to compute with."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            # One pass without a copy; NaN makes both bounds NaN.
+            lowest, highest = (float(bound) for bound in tensor.detach().aminmax())
+            if not max(-lowest, highest) <= _LARGEST_WEIGHT:
+                raise MilcoError(
+                    f"checkpoint {directory}: {name} has values from {lowest:g} to {highest:g}: weights must be finite "
+                    f"and at most {_LARGEST_WEIGHT:,.0f}, as in float16. Download the checkpoint again, or train from "
+                    "an earlier one."
+                )
 
-- encoder: {encoder.num_hidden_layers} layers of {encoder.hidden_size}, {encoder.vocab_size:,} pieces; English \
-vocabulary of {config.english_vocab_size:,} word pieces
-- queries up to {config.query_max_length} tokens, passages up to {config.passage_max_length}
-{echo}
-```python
-from milco_pyserini import MilcoEncoder
 
-encoder = MilcoEncoder.from_pretrained("PATH")
-encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
-```
+@contextmanager
+def loading(
+    path: Path, kind: str = "", fix: str = "Download it again, or give another", example: str = ""
+) -> Iterator[None]:
+    """Turn every exception of the block into a MilcoError: "PATH cannot be read as KIND: REASON. FIX.".
 
-With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`, which runs the Python file in this
-directory. It only imports milco_pyserini; read it first, as that of any checkpoint.
-"""
+    transformers, tokenizers, safetensors and torch raise many types, plain Exception among them, with texts of many
+    lines and advice (to run a checkpoint's code, to unpickle objects) that must not be passed on.
+
+    Args:
+        path: the file or directory that is read.
+        kind: what it is read as, with its article.
+        fix: the fix, without its period.
+        example: an alternative to name if the checkpoint needs its own code.
+    """
+    try:
+        yield
+    except MilcoError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error) or "custom code" in str(error):
+            reason = "it needs code from its own repository, which is never run"
+            fix = f"Give a checkpoint that transformers knows{example and ', such as '}{example}"
+        elif isinstance(error, pickle.UnpicklingError):
+            reason = "it is damaged or contains objects other than tensors, which are never unpickled"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        else:
+            reason = one_line(error)
+        raise MilcoError(f"{path} cannot be read{kind and ' as '}{kind}: {reason}. {fix}.") from error
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of an error's text, truncated, without its period; its type if it has no text."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:200].rstrip(". ")
+
+
+def listed(names: list[str]) -> str:
+    """Return names with commas, at most eight of them."""
+    return f"{', '.join(names[:8])} and {len(names) - 8} more" if len(names) > 8 else ", ".join(names)

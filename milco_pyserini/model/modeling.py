@@ -2,7 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.activations import ACT2FN
 
 from milco_pyserini.errors import unknown_name
-from milco_pyserini.model.checkpoint import make_config, read_checkpoint, select_tensors
+from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.configuration import MODEL_TYPE, NetworkConfig, encoder_values, validate_encoder_sizes
-from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.layouts import make_config, read_checkpoint, select_tensors
 from milco_pyserini.model.pooling import CONNECTOR_EPS, echo_weights, log_saturation, max_logits
 
 
@@ -160,7 +160,7 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             module.bias.data.zero_()
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | os.PathLike, **variants: Any) -> "MilcoModel":
+    def from_pretrained(cls, name_or_path: str | os.PathLike | Checkpoint, **variants: Any) -> "MilcoModel":
         """Load a checkpoint, float32, in eval mode.
 
         Args:
@@ -170,9 +170,10 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
         Raises:
             MilcoError: the checkpoint cannot be found or read; a tensor is missing, of another shape or not finite.
         """
-        directory = find_checkpoint(os.fspath(name_or_path))
-        values, tensors = read_checkpoint(directory, variants)
-        return cls.from_tensors(make_config(MilcoConfig, directory, values, variants), tensors, directory)
+        checkpoint = Checkpoint.open(name_or_path)
+        values, tensors = read_checkpoint(checkpoint, variants)
+        config = make_config(MilcoConfig, checkpoint.directory, values, variants)
+        return cls.from_tensors(config, tensors, checkpoint.directory)
 
     @classmethod
     def from_tensors(cls, config: MilcoConfig, tensors: Mapping[str, Tensor], directory: Path) -> "MilcoModel":
@@ -204,3 +205,16 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             embeddings.position_ids = torch.arange(config.encoder.max_position_embeddings).expand((1, -1))
             embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
         return model.eval()
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence transformers' advice on missing and unused weights, for loaders that check its loading report."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

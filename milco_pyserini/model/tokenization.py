@@ -3,20 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import ENGLISH, sub_model_directories
-from milco_pyserini.model.configuration import ENCODER_FIELD, ENGLISH_FIELD, is_milco
-from milco_pyserini.model.finding import TOKENIZER_FILES, find_checkpoint
-from milco_pyserini.model.loading import loading
+from milco_pyserini.io.files import checksum_bytes
 
-_FILE, _SENTENCEPIECE, _WORD_PIECES = TOKENIZER_FILES
-# The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
-_GATED = {"naver/splade-v3": "bert-base-uncased"}
 # Characters of a segment of a long text, and of the segments tokenized at a time: a tokenizer takes about a hundred
 # bytes of memory for each character.
 SEGMENT = 2**20
@@ -168,68 +160,9 @@ def _groups(segments: Iterable[tuple[list[int], str]]) -> Iterator[list[tuple[li
     yield group
 
 
-def open_tokenizer(name: str) -> TextTokenizer:
-    """Load the multilingual tokenizer of a directory, a hub name, or "mini", without fetching weights.
-
-    Raises MilcoError as find_checkpoint() and load_tokenizer() do.
-    """
-    return load_tokenizer(find_checkpoint(name, weights=False))
-
-
-def open_english_tokenizer(name: str) -> TextTokenizer:
-    """Load the tokenizer whose pieces name the pivot columns of a sparse encoder, without fetching weights.
-
-    Raises MilcoError as open_tokenizer() does.
-    """
-    directory = find_checkpoint(name, weights=False)
-    if not is_milco(read_json(directory / "config.json")):
-        return load_tokenizer(directory)
-    return TextTokenizer(load_english_tokenizer(directory), f"the English tokenizer of {directory}")
-
-
-def load_tokenizer(directory: Path) -> TextTokenizer:
-    """Load the multilingual tokenizer of a checkpoint directory, in our layout or the authors'.
-
-    Raises MilcoError if neither the checkpoint nor the sub-model that it names has one.
-    """
-    tokenizer = _find(directory, ENCODER_FIELD, [directory])
-    return TextTokenizer(tokenizer, f"the tokenizer of {directory}")
-
-
-def load_english_tokenizer(directory: Path) -> Tokenizer:
-    """Load the English WordPiece tokenizer, whose vocabulary names the pivot columns."""
-    return _find(directory, ENGLISH_FIELD, [directory / ENGLISH])
-
-
-def _find(directory: Path, field: str, places: list[Path]) -> Tokenizer:
-    """Load the tokenizer of the first place that has one, else of the hub's checkpoint that config.json names."""
-    places = places + sub_model_directories(directory, field)
-    for place in places:
-        with loading(place, "a tokenizer"):
-            if (place / _FILE).is_file():
-                return Tokenizer.from_file(str(place / _FILE))
-            if (place / _SENTENCEPIECE).is_file():
-                from transformers import XLMRobertaTokenizerFast
-
-                return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer
-            if (place / _WORD_PIECES).is_file():
-                from transformers import BertTokenizerFast
-
-                return BertTokenizerFast.from_pretrained(place).backend_tokenizer
-    name = read_json(directory / "config.json").get(field)
-    if not name or "/" not in name or name.startswith((".", "/")):
-        raise MilcoError(
-            f"checkpoint {directory} has no tokenizer: expected {_FILE} in {' or '.join(map(str, places))}"
-        )
-    name = _GATED.get(name, name)
-    try:
-        return Tokenizer.from_pretrained(name)
-    except Exception as error:
-        # The library raises a plain Exception whenever a download fails.
-        raise MilcoError(
-            f"checkpoint {directory} names the tokenizer of {name!r}, which is neither in the cache nor reachable: "
-            f"download it once, or put its {_FILE} into the checkpoint directory"
-        ) from error
+def hash_tokenizers(tokenizer: Tokenizer, english_tokenizer: Tokenizer) -> str:
+    """Return BLAKE2b over the definitions of both tokenizers: the tokenizer_hash of an encoder."""
+    return checksum_bytes((tokenizer.to_str() + english_tokenizer.to_str()).encode())
 
 
 def replace_lone_surrogates(text: str) -> str:

@@ -3,15 +3,17 @@
 Importing that takes longer than encoding a query.
 """
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from milco_pyserini.model.checkpoint import make_config, read_checkpoint, select_tensors
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import NetworkConfig, is_plain
+from milco_pyserini.model.layouts import make_config, read_checkpoint, select_tensors
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
@@ -51,12 +53,13 @@ class NetworkWeights:
             return MilcoModel.from_tensors(config, self._tensors, self._directory)
 
 
-def load_checkpoint(directory: Path, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
+def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
     """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
     # Tensors that are made in inference mode can never be trained.
     with torch.inference_mode(False):
-        values, tensors = read_checkpoint(directory, variants)
-        return make_network(choose_config(directory, values, variants), tensors, directory)
+        values, tensors = read_checkpoint(checkpoint, variants)
+        config = choose_config(checkpoint.directory, values, variants)
+        return make_network(config, tensors, checkpoint.directory)
 
 
 def choose_config(
@@ -82,6 +85,24 @@ def make_network(
     from milco_pyserini.model.modeling import MilcoModel
 
     return MilcoModel.from_tensors(config, tensors, directory)  # type: ignore[arg-type]
+
+
+def weight_hash(tensors: Mapping[str, Tensor]) -> str:
+    """Return BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().float().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def token_limit(network: nn.Module, config: Any) -> int:
+    """Return the number of tokens, special ones included, that a network has positions for."""
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            # RoBERTa and its relatives count positions from the padding id + 1.
+            return config.max_position_embeddings - module.padding_idx - 1
+    return config.max_position_embeddings
 
 
 def _shapes(config: NetworkConfig) -> dict[str, tuple[int, ...]]:

@@ -12,8 +12,8 @@ from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.io.runs import Run
-from milco_pyserini.model.finding import find_model
-from milco_pyserini.model.loading import loading, validate_weights, weight_hash
+from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.weights import weight_hash
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -86,7 +86,8 @@ class CrossEncoder:
         self._dtype = choose_dtype(dtype, self._device)
         self._max_length = max_length
         self._batch_size = batch_size
-        directory = find_model(name, self.kind, _EXAMPLE, embedded=self.alternative)
+        checkpoint = Checkpoint.open(name, noun=self.kind, example=_EXAMPLE, embedded=self.alternative)
+        directory = checkpoint.fetch().directory
         with loading(directory, "a cross-encoder", example=_ALTERNATIVE):
             self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
             model, report = AutoModelForSequenceClassification.from_pretrained(

@@ -8,10 +8,8 @@ from transformers import AutoModel
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.finding import find_checkpoint
-from milco_pyserini.model.loading import loading, quiet_transformers, validate_weights
-from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
-from milco_pyserini.model.tokenization import load_tokenizer
+from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel, quiet_transformers
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.config import SctConfig, TrainingConfig
 from milco_pyserini.train.optimization import freeze_parts
@@ -76,7 +74,8 @@ def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
 
 def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     """Put a new connector between a pretrained encoder and the head of an English masked language model."""
-    directory = find_checkpoint(encoder_name)
+    checkpoint = Checkpoint.open(encoder_name).fetch()
+    directory = checkpoint.directory
     with loading(directory, "a multilingual encoder"), quiet_transformers():
         encoder, report = AutoModel.from_pretrained(
             directory,
@@ -113,5 +112,6 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     model = MilcoModel(config)
     model.encoder.load_state_dict(encoder.state_dict())
     model.load_state_dict(head, strict=False)
-    tokenizer = load_tokenizer(directory)
-    return MilcoEncoder(model, tokenizer, english_tokenizer.backend_tokenizer, encoder_name, "cpu", "float32")
+    return MilcoEncoder(
+        model, checkpoint.tokenizer, english_tokenizer.backend_tokenizer, encoder_name, "cpu", "float32"
+    )

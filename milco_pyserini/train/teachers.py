@@ -15,8 +15,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.model.finding import find_model
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.bitext import BitextPair
@@ -151,9 +150,10 @@ def open_english_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTr
 
     Raises MilcoError if it cannot be found, or has no masked language model's head.
     """
-    directory = find_model(str(name_or_path), "teacher", _EXAMPLE, LEXICAL)
+    checkpoint = Checkpoint.open(name_or_path, noun="teacher", example=_EXAMPLE, embedded=LEXICAL).fetch()
+    directory = checkpoint.directory
     if not (directory / "config.json").is_file():
         raise MilcoError(f"teacher {directory} is not a checkpoint: it has no config.json")
-    model = load_masked_language_model(directory, "teacher")
+    model = load_masked_language_model(checkpoint)
     with loading(directory, "a tokenizer"):
         return model, AutoTokenizer.from_pretrained(directory, trust_remote_code=False)

@@ -24,8 +24,8 @@ from milco_pyserini.encode.dense_checkpoint import write_pooling
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.checkpoint import Checkpoint, loading
+from milco_pyserini.model.layouts import read_tensors, rename_tensors
 from milco_pyserini.train.batches import GivenExamples, ProcessBatches, read_ahead
 from milco_pyserini.train.checkpoints import (
     checkpoint_step,
@@ -125,7 +125,7 @@ class Trainer:
     def train(self) -> None:
         """Train to the last step. Raises MilcoError if a loss or weights are not finite, or a file is not readable."""
         if self._checkpoint:
-            self._model.load_state_dict(rename_tensors(read_tensors(self._checkpoint)))
+            self._model.load_state_dict(rename_tensors(read_tensors(Checkpoint.open(self._checkpoint))))
         if self._done >= self._steps:
             # Only the final model is missing.
             return

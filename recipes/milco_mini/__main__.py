@@ -37,8 +37,7 @@ def command(options: MiniOptions) -> None:
 
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.io.files import atomic_directory
-    from milco_pyserini.model.finding import find_checkpoint
-    from milco_pyserini.model.loading import loading
+    from milco_pyserini.model.checkpoint import Checkpoint, loading
     from milco_pyserini.model.modeling import LexEcho
     from milco_pyserini.train.config import SapConfig, SctConfig, load_config
     from milco_pyserini.train.run import MODEL, run_stage
@@ -100,7 +99,7 @@ def command(options: MiniOptions) -> None:
     encoder = MilcoEncoder.from_pretrained(final, device="cpu", dtype="float32")
     with torch.no_grad():
         cast(LexEcho, encoder.model.echo).scale.mul_(_ECHO_GAIN)
-    card = find_checkpoint(MINI) / "README.md"
+    card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
     log(f"Wrote {options.output}: {size:.1f} MB")

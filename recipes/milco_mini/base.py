@@ -22,8 +22,7 @@ from transformers import BertModel
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.finding import find_model
-from milco_pyserini.model.loading import loading
+from milco_pyserini.model.checkpoint import Checkpoint, loading
 
 HUB_NAME = "intfloat/multilingual-e5-small"
 
@@ -72,8 +71,8 @@ class HubE5:
     """
 
     def __init__(self, name: str) -> None:
-        directory = find_model(name, "base", HUB_NAME, "e5-small-q4.bin")
-        config = read_json(directory / "config.json")
+        checkpoint = Checkpoint.open(name, noun="base", example=HUB_NAME, embedded="e5-small-q4.bin").fetch()
+        directory, config = checkpoint.directory, checkpoint.config
         if config.get("model_type") != "bert":
             raise MilcoError(f"{directory} has a {config.get('model_type')!r} network: expected that of {HUB_NAME}")
         with loading(directory):

@@ -15,7 +15,7 @@ from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora.benchmarks.sample import ROOT
 from milco_pyserini.io.manifest import read_checked, write_checked
-from milco_pyserini.model.tokenization import open_tokenizer
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import SparseBatch, open_store
 
 Stats = Callable[..., tuple[int, str, str]]
@@ -166,7 +166,9 @@ def test_texts_of_other_encoders_have_lengths(report: Callable[..., dict], encod
     assert (value["length"]["documents"], value["length"]["same_texts"]) == (24, True)
     assert list(value["length"]["correlation"]) == ["pivot"]
     texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
-    tokens = open_tokenizer(directory).ids([f"{text.get('title', '')} {text['text']}".strip() for text in texts])
+    tokens = Checkpoint.open(directory).tokenizer.ids(
+        [f"{text.get('title', '')} {text['text']}".strip() for text in texts]
+    )
     assert value["length"]["tokens"]["max"] == min(max(map(len, tokens)), open_store(Path("v")).manifest["max_length"])
     assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / "m_encoder")]) == 2
 

@@ -1,6 +1,5 @@
 """A checkpoint names the benchmarks that it was trained on, and commands warn when they meet one of them."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from milco_pyserini.cli.main import main
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import NetworkConfig, warn_if_trained_on
-from milco_pyserini.model.finding import find_checkpoint
 
 TOPICS = "mkqa-few.tsv"
 
@@ -57,7 +56,7 @@ def test_encode_search_and_eval_warn_in_one_line(
 )
 def test_topics_are_recognized_by_the_name_of_their_benchmark(topics: str, benchmark: str) -> None:
     """The card's list has benchmarks, or one of their datasets."""
-    values = json.loads((find_checkpoint(MINI) / "config.json").read_text())
+    values = Checkpoint.open(MINI).config
 
     class Encoder:
         name, config = "mini", NetworkConfig(**values)
@@ -67,7 +66,7 @@ def test_topics_are_recognized_by_the_name_of_their_benchmark(topics: str, bench
 
 def test_a_checkpoint_without_such_a_list_is_read_and_another_type_is_an_error() -> None:
     """The published checkpoint has none."""
-    values = json.loads((find_checkpoint(MINI) / "config.json").read_text())
+    values = Checkpoint.open(MINI).config
     assert NetworkConfig(values["encoder"]).trained_on is None
     with pytest.raises(MilcoError, match="trained_on expects a list or null, got 'mkqa'"):
         NetworkConfig(values["encoder"], trained_on="mkqa")  # type: ignore[arg-type]

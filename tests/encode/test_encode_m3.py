@@ -16,9 +16,9 @@ from transformers import XLMRobertaModel
 from milco_pyserini.cli.encode import main
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.m3 import HEAD, find_head
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import HEAD, Checkpoint
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, open_store
@@ -177,6 +177,8 @@ def test_a_missing_layer_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: py
     """Of the same revision; if the hub has none, there is none."""
     snapshot = tmp_path / "0123abc"
     snapshot.mkdir()
+    (snapshot / "tokenizer.json").touch()
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **options: str(snapshot))
     asked = []
 
     def download(name: str, file: str, revision: str, local_files_only: bool = False, **_: object) -> str:
@@ -188,10 +190,10 @@ def test_a_missing_layer_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: py
         return str(snapshot / file)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    assert find_head("BAAI/bge-m3", snapshot) == snapshot / HEAD
-    assert find_head("some/encoder", snapshot) is None
+    assert Checkpoint.open("BAAI/bge-m3").head == snapshot / HEAD
+    assert Checkpoint.open("some/encoder").head is None
     assert asked == [("BAAI/bge-m3", HEAD, "0123abc"), ("some/encoder", HEAD, "0123abc")]
-    assert find_head(str(tmp_path), tmp_path) is None
+    assert Checkpoint.open(tmp_path).head is None
     (snapshot / HEAD).touch()
-    assert find_head("BAAI/bge-m3", snapshot) == snapshot / HEAD
+    assert Checkpoint.open("BAAI/bge-m3").head == snapshot / HEAD
     assert len(asked) == 2

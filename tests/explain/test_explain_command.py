@@ -14,8 +14,8 @@ from torch import nn
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.explain import main
 from milco_pyserini.cli.search import main as search
-from milco_pyserini.encode.m3 import HEAD
 from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.model.checkpoint import HEAD
 from milco_pyserini.sparse import open_store
 
 QUERY = queries(50)[7]

@@ -20,11 +20,9 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
-from milco_pyserini.model.checkpoint import read_tensors, rename_tensors
-from milco_pyserini.model.finding import find_checkpoint, find_commit
-from milco_pyserini.model.loading import text_length
+from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.layouts import read_tensors, rename_tensors
 from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
-from milco_pyserini.model.tokenization import open_tokenizer
 
 pytestmark = pytest.mark.golden
 SAMPLE = [TEXTS[0], TEXTS[6], TEXTS[-1]]
@@ -147,7 +145,7 @@ def test_a_length_that_is_no_number_of_tokens_is_refused(stated: object, tmp_pat
     """In sentence-transformers' file."""
     write_json(tmp_path / "sentence_bert_config.json", {"max_seq_length": stated})
     with pytest.raises(MilcoError, match="max_seq_length"):
-        text_length(tmp_path, 512)
+        Checkpoint.open(tmp_path).text_length(512)
 
 
 def test_a_missing_bias_is_named(tmp_path: Path) -> None:
@@ -204,7 +202,7 @@ def test_quantized_matrices_are_dequantized(tmp_path: Path, bits: int) -> None:
     """int8 rows, and two 4-bit values a byte (low first, value + 8), times their row's scale."""
     encoder("distillation").save_pretrained(tmp_path / "own")
     path = tmp_path / "own" / "model.safetensors"
-    values = read_tensors(tmp_path / "own")
+    values = read_tensors(Checkpoint.open(tmp_path / "own"))
     wanted = dict(values)
     for name in ("encoder.embeddings.word_embeddings.weight", "decoder.weight"):
         integers, scale = quantized(values[name], 127 if bits == 8 else 7)
@@ -225,18 +223,20 @@ def test_blocks_of_a_row_may_have_scales_of_their_own(tmp_path: Path) -> None:
     """[R, G] scales of G equal blocks; a number of blocks that does not divide the row is refused."""
     encoder("distillation").save_pretrained(tmp_path / "own")
     path = tmp_path / "own" / "model.safetensors"
-    values = read_tensors(tmp_path / "own")
+    values = read_tensors(Checkpoint.open(tmp_path / "own"))
     name = "decoder.weight"
     rows, columns = values[name].shape
     integers, scale = quantized(values[name].reshape(-1, columns // 4), 7)
     shifted = (integers.reshape(rows, columns) + 8).to(torch.uint8)
     parts = {name: shifted[:, 0::2] | (shifted[:, 1::2] << 4), f"{name}_scale": scale.reshape(rows, 4)}
     save_safetensors(path, values | parts)
-    assert torch.equal(read_tensors(tmp_path / "own")[name], (integers * scale[:, None]).reshape(rows, columns))
+    assert torch.equal(
+        read_tensors(Checkpoint.open(tmp_path / "own"))[name], (integers * scale[:, None]).reshape(rows, columns)
+    )
     for blocks in (0, 5):
         save_safetensors(path, values | parts | {f"{name}_scale": torch.ones(rows, blocks)})
         with pytest.raises(MilcoError, match="needs the scale of each row, or of blocks of each row"):
-            read_tensors(tmp_path / "own")
+            read_tensors(Checkpoint.open(tmp_path / "own"))
 
 
 def test_sub_models_may_be_inside_the_checkpoint(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path: Path) -> None:
 def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     """A missing path, an empty directory, another model: each error states what was expected."""
     with pytest.raises(MilcoError, match="'/nowhere/at/all'"):
-        find_checkpoint("/nowhere/at/all")
+        Checkpoint.open("/nowhere/at/all")
     with pytest.raises(MilcoError, match="no weights"):
         MilcoModel.from_pretrained(tmp_path)
     with pytest.raises(MilcoError, match="'bert'"):
@@ -352,7 +352,7 @@ def test_a_cached_checkpoint_needs_no_network(hub_cache: Path) -> None:
     shutil.copytree(bent(hub_cache.parents[4] / "parts", "distillation"), hub_cache, dirs_exist_ok=True)
     for name in ("m_encoder", "en_lsr"):
         shutil.copytree(GOLDEN / name, hub_cache / name)
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     assert_same_vectors(Path("someone/small-milco"), "distillation")
 
 
@@ -368,9 +368,9 @@ def test_an_interrupted_download_is_resumed(hub_cache: Path, monkeypatch: pytest
         return str(hub_cache)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     assert asked == [True, False]
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     assert asked == [True, False, True]
 
 
@@ -387,9 +387,9 @@ def test_a_tokenizer_is_fetched_without_weights(hub_cache: Path, monkeypatch: py
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     for _ in range(2):
-        assert len(open_tokenizer("someone/small-milco").pieces) == 358
+        assert len(Checkpoint.open("someone/small-milco").tokenizer.pieces) == 358
         assert fetched == ["config.json", "tokenizer.json"]
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     assert fetched[2:] == ["config.json", "tokenizer.json", "model.safetensors"]
 
 
@@ -404,7 +404,7 @@ def test_weights_are_fetched_in_one_form(
     hub_cache: Path, monkeypatch: pytest.MonkeyPatch, files: Sequence[str], fetched: list[str]
 ) -> None:
     """A repository with the same weights as .safetensors and .bin costs one download."""
-    monkeypatch.setattr("milco_pyserini.model.finding.cached_snapshot", lambda *_, **options: None)
+    monkeypatch.setattr("milco_pyserini.model.checkpoint.cached_snapshot", lambda *_, **options: None)
 
     def fetch(name: str, allow_patterns: Sequence[str], **_: object) -> str:
         for file in files:
@@ -413,7 +413,7 @@ def test_weights_are_fetched_in_one_form(
         return str(hub_cache)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     assert [file.name for file in hub_cache.iterdir()] == fetched
 
 
@@ -429,7 +429,7 @@ def test_a_cached_checkpoint_may_lack_a_tokenizer(
         return str(hub_cache)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
-    assert open_tokenizer("someone/small-milco").pieces == encoder("distillation").tokenizer.pieces
+    assert Checkpoint.open("someone/small-milco").tokenizer.pieces == encoder("distillation").tokenizer.pieces
 
 
 def test_heads_are_those_of_the_encoder_on_the_hub(
@@ -453,16 +453,16 @@ def test_a_revision_of_a_checkpoint_is_pinned(hub_cache: Path, tmp_path: Path) -
     shutil.copytree(GOLDEN / "en_lsr", other)
     shutil.copytree(GOLDEN / "en_lsr", hub_cache, dirs_exist_ok=True)
     (hub_cache.parents[1] / "refs" / "v1").write_text("b" * 40)
-    assert find_checkpoint("someone/small-milco") == hub_cache
+    assert Checkpoint.open("someone/small-milco").fetch().directory == hub_cache
     for revision in ("v1", "b" * 40):
-        assert find_checkpoint(f"someone/small-milco@{revision}") == other
-        assert find_commit(f"someone/small-milco@{revision}") == "b" * 40
+        assert Checkpoint.open(f"someone/small-milco@{revision}").fetch().directory == other
+        assert Checkpoint.open(f"someone/small-milco@{revision}").commit == "b" * 40
         assert load_encoder("someone/small-milco", revision=revision).name == f"someone/small-milco@{revision}"
-    assert find_commit("mini") is None
+    assert Checkpoint.open("mini").commit is None
     with pytest.raises(MilcoError, match="'mini' is not on the hub"):
         load_encoder("mini", revision="v1")
     with pytest.raises(MilcoError, match="small-milco@v2'"):
-        find_checkpoint("someone/small-milco@v2")
+        Checkpoint.open("someone/small-milco@v2").fetch()
 
 
 def test_the_commit_of_a_checkpoint_is_recorded(hub_cache: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS, dense, encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
-from milco_pyserini.model.finding import find_checkpoint
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
 
@@ -25,7 +25,7 @@ def load(directory: Path, **variants: object) -> MilcoEncoder:
 @pytest.mark.parametrize("checkpoint", [*(GOLDEN / f"ckpt_{name}" for name in CHECKPOINTS), "mini"])
 def test_the_tensors_are_the_models(checkpoint: Path | str) -> None:
     """Names, shapes and values; the model that is built later has the same memory."""
-    weights = load_checkpoint(find_checkpoint(str(checkpoint)), {})
+    weights = load_checkpoint(Checkpoint.open(checkpoint), {})
     assert isinstance(weights, NetworkWeights)
     expected = MilcoModel.from_pretrained(checkpoint)
     with torch.inference_mode():
@@ -54,7 +54,7 @@ def test_a_configuration_may_leave_the_padding_id_to_transformers(tmp_path: Path
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["encoder"].pop("pad_token_id", 1) == 1
     write_json(tmp_path / "config.json", config)
-    weights = load_checkpoint(tmp_path, {})
+    weights = load_checkpoint(Checkpoint.open(tmp_path), {})
     assert isinstance(weights, NetworkWeights)
     assert weights.config.encoder.pad_token_id == weights.to_model().config.encoder.pad_token_id == 1
 
@@ -102,7 +102,7 @@ def test_other_networks_are_left_to_transformers(tmp_path: Path, field: str, val
     config = json.loads((tmp_path / "config.json").read_text())
     config["encoder"][field] = value
     write_json(tmp_path / "config.json", config)
-    assert isinstance(load_checkpoint(tmp_path, {}), MilcoModel)
+    assert isinstance(load_checkpoint(Checkpoint.open(tmp_path), {}), MilcoModel)
 
 
 def test_a_bert_encoder_encodes(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from milco_pyserini.integrations.pyserini.arguments import PROG, known_options
 from milco_pyserini.integrations.pyserini.encoders import is_milco, query_encoder_for, vectors_of
 from milco_pyserini.integrations.pyserini.java import start_java
 from milco_pyserini.integrations.pyserini.servers import prepare_rest, prepare_server
+from milco_pyserini.model.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -124,7 +125,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
                 "they are terms"
             )
     if encoder is not None:
-        _find_checkpoint(encoder)
+        Checkpoint.open(encoder).fetch()
         log(f"{PROG}: topics are encoded by {encoder}")
         _register_query_encoder(encoder, vectors)
         arguments = ["--encoder", ALIAS, *_with_alias(arguments)]
@@ -143,7 +144,8 @@ def _prepare_encode(arguments: list[str]) -> list[str]:
     for option, value in (("--encoder-class", options.encoder_class), ("--to-faiss", options.to_faiss)):
         if value:
             raise MilcoError(f"omit {option}: {name} is a MILCO checkpoint, its vectors are sparse")
-    _find_checkpoint(name)
+    # Before Pyserini is loaded, which takes seconds.
+    Checkpoint.open(name).fetch()
     if importlib.util.find_spec("faiss") is None:
         # Pyserini 1.6 imports this module, which imports faiss, without need.
         substitute = ModuleType("pyserini.encode.optional")
@@ -167,7 +169,8 @@ def _prepare_encode_query(arguments: list[str]) -> list[str]:
     name = known_options(arguments, ("--encoder",))[0].encoder
     if name is None or not is_milco(name):
         return arguments
-    _find_checkpoint(name)
+    # Before Pyserini is loaded, which takes seconds.
+    Checkpoint.open(name).fetch()
     import pyserini.encode
 
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -189,13 +192,6 @@ class _QueryWeights:
         """Return impact / scale of each term: times scale and rounded, the impact again."""
         impacts = self.encoder.encode(text, max_length)
         return {term: impact / self.encoder.scale for term, impact in impacts.items()}
-
-
-def _find_checkpoint(name: str) -> None:
-    """Raise MilcoError if a checkpoint is not available, before Pyserini is loaded, which takes seconds."""
-    from milco_pyserini.model.finding import find_checkpoint
-
-    find_checkpoint(name)
 
 
 def _register_query_encoder(name: str, vectors: dict) -> None:

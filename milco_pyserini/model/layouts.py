@@ -1,0 +1,336 @@
+"""MILCO checkpoints on disk: the authors' layout and our own, read as one configuration and one set of tensors.
+
+Our own: config.json, model.safetensors, tokenizer.json, english/tokenizer.json, and what sentence-transformers needs to
+load it as a SparseEncoder. The authors': pytorch_model.bin or safetensors, in one file or in shards, with the two
+sub-models that config.json names inside it or next to it. A SparseEncoder may have either in a directory of its own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.hub import fetch_hub_file
+from milco_pyserini.model.checkpoint import (
+    MODULES,
+    Checkpoint,
+    listed,
+    loading,
+    one_line,
+    validate_weights,
+    weight_files,
+)
+from milco_pyserini.model.configuration import ENCODER_FIELD, VARIANTS, NetworkConfig, is_milco
+from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
+
+Config = TypeVar("Config", bound=NetworkConfig)
+
+_SCALE = "_scale"
+# Parts that inference does not use.
+_DROPPED = re.compile(r"(^|\.)(en_lsr\.|m_model\.pooler\.|pooler\.)|\.position_ids$")
+# The authors' names (model-notes 1.3) and our own. RoBERTa-style heads have no "predictions.transform".
+_RENAMED = (
+    (re.compile(r"^(module\.|milco\.|model\.)+"), ""),
+    (re.compile(r"^m_model\."), "encoder."),
+    (re.compile(r"^projector\."), "connector.projector."),
+    (re.compile(r"^mlm_head\.predictions\.transform\.dense\."), "connector.dense."),
+    (re.compile(r"^mlm_head\.predictions\.transform\.LayerNorm\."), "connector.layer_norm."),
+    (re.compile(r"^mlm_head\.(dense|layer_norm)\."), r"connector.\1."),
+    (re.compile(r"^mlm_head\.(predictions\.)?decoder\."), "decoder."),
+    (re.compile(r"^mlm_head\.(predictions\.)?bias$"), "decoder.bias"),
+    (re.compile(r"^scale$"), "echo.scale"),
+)
+_TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
+_NOT_IN_SHAPES = (
+    "model_type",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "layer_norm_eps",
+    "hidden_act",
+    "pad_token_id",
+)
+# The encoder of milco-650m is XLM-R large: the default checkpoint needs no second download.
+_KNOWN_ENCODERS = {
+    "BAAI/bge-m3-unsupervised": {"model_type": "xlm-roberta", "num_attention_heads": 16, "layer_norm_eps": 1e-5}
+}
+# The tensors whose shapes give the sizes of a network.
+_WORDS = "encoder.embeddings.word_embeddings.weight"
+_POSITIONS = "encoder.embeddings.position_embeddings.weight"
+_TYPES = "encoder.embeddings.token_type_embeddings.weight"
+_LAYERS = "encoder.encoder.layer."
+_INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
+_QKV = re.compile(r"\.attention\.qkv_proj\.")
+_PROJECTOR = "connector.projector.weight"
+_DECODER = "decoder.weight"
+# sentence-transformers' file with the model's class; MODULES names its modules, each with its directory.
+_MODEL_CLASS = "config_sentence_transformers.json"
+_CODE = "milco_sentence_transformers.py"
+_CODE_TEXT = '''"""This MILCO checkpoint in sentence-transformers: SparseEncoder(PATH, trust_remote_code=True)."""
+
+from milco_pyserini.integrations.sentence_transformers import MilcoModule
+'''
+
+
+def write_sentence_transformers_files(directory: Path) -> None:
+    """Write the files by which sentence-transformers loads a checkpoint of our own layout. Existing ones are kept."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{Path(_CODE).stem}.MilcoModule"}]
+    for file, content in (
+        (MODULES, modules),
+        (_MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
+    ):
+        if not (directory / file).exists():
+            write_json(directory / file, content)
+    (directory / _CODE).write_text(_CODE_TEXT, encoding="utf-8")
+
+
+def read_checkpoint(checkpoint: Checkpoint, variants: Iterable[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the fields of the configuration, and the float32 tensors by our own names.
+
+    variants: names of fields to be replaced. Raises MilcoError for an unknown one, and as read_tensors() and
+    read_config() do.
+    """
+    for name in variants:
+        if name not in VARIANTS:
+            raise unknown_name("variant", name, VARIANTS)
+    tensors = rename_tensors(read_tensors(checkpoint))
+    if any(_QKV.search(name) for name in tensors):
+        tensors = rename_gte(tensors)
+    return read_config(checkpoint, tensors), tensors
+
+
+def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Return every tensor by its name in the checkpoint, quantized matrices dequantized to float32.
+
+    Raises MilcoError for a file that cannot be read, for integers without a scale, and for values of used tensors
+    that are not finite.
+    """
+    raw: dict[str, Tensor] = {}
+    directory = checkpoint.fetch().directory
+    for path in weight_files(directory):
+        with loading(path):
+            # safetensors reports a file without read permission as one that does not exist.
+            path.open("rb").close()
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
+
+                values = load_file(path)
+            else:
+                values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        if not isinstance(values, dict) or not all(isinstance(value, Tensor) for value in values.values()):
+            raise MilcoError(f"{path} has something other than tensors by name. Save the model's state_dict() in it.")
+        if twice := raw.keys() & values.keys():
+            raise MilcoError(f"checkpoint {directory}: two files have {listed(sorted(twice))}. Download it again.")
+        raw.update(values)
+    scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
+    for name, tensor in raw.items():
+        if name in scales:
+            raw[name] = _dequantize(directory, name, tensor, scales[name])
+        elif not (tensor.is_floating_point() or _is_unused(name)):
+            raise MilcoError(
+                f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
+                "matrix needs the scale of each row. Download the checkpoint again."
+            )
+    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _is_unused(name)})
+    return raw
+
+
+def _is_unused(name: str) -> bool:
+    return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
+
+
+def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:
+    """Return float32 values of a quantized matrix.
+
+    Args:
+        directory, name: for errors.
+        matrix: int8 [R, C], or uint8 [R, C / 2] with two 4-bit values a byte, the first in the low half, plus 8.
+        scale: float [R], of rows, or [R, G], of G blocks of equal size in each row.
+    """
+    if matrix.dtype == torch.uint8 and matrix.ndim == 2:
+        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
+    blocks = scale.unsqueeze(-1) if scale.ndim == 1 else scale
+    is_matrix = matrix.ndim == blocks.ndim == 2 and len(matrix) == len(blocks) and blocks.shape[1] > 0
+    if not is_matrix or matrix.shape[1] % blocks.shape[1]:
+        raise MilcoError(
+            f"checkpoint {directory}: {name} {tuple(matrix.shape)} has a scale {tuple(scale.shape)}: a quantized "
+            "matrix needs the scale of each row, or of blocks of each row. Download the checkpoint again."
+        )
+    values = matrix.unflatten(1, (blocks.shape[1], -1)).float()
+    return (values * blocks.float().unsqueeze(-1)).flatten(1)
+
+
+def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors by our own names, float32, without those that inference does not use.
+
+    Raises MilcoError if two that differ have the same name.
+    """
+    renamed: dict[str, Tensor] = {}
+    for before, tensor in tensors.items():
+        if not _DROPPED.search(before):
+            name = before
+            for pattern, replacement in _RENAMED:
+                name = pattern.sub(replacement, name)
+            if name in renamed and not torch.equal(renamed[name], tensor.float()):
+                raise MilcoError(f"two tensors of the checkpoint are {name}, and differ: one of them is {before}")
+            # A copy: tensors of a file change with it.
+            renamed[name] = tensor.to(torch.float32, copy=True)
+    if _DECODER not in renamed:
+        # A decoder that was saved as tied is the English model's embedding matrix.
+        tied = [tensor for name, tensor in tensors.items() if name.endswith(_TIED_DECODER)]
+        if tied:
+            renamed[_DECODER] = tied[0].to(torch.float32, copy=True)
+    return renamed
+
+
+def read_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
+    values = checkpoint.config
+    if not is_milco(values):
+        what = values.get("model_type")
+        raise MilcoError(f"{checkpoint.directory} has a {what!r} model, not a MILCO checkpoint")
+    if "encoder" not in values:
+        return _authors_config(checkpoint, tensors)
+    if isinstance(values["encoder"], Mapping) and is_gte(values["encoder"]):
+        return values | {"encoder": gte_config(values["encoder"])}
+    return values
+
+
+def make_config(
+    kind: type[Config], directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the configuration with the values of a checkpoint's config.json, and variants in place of its fields.
+
+    Raises MilcoError for an invalid value, which names the file if it is from there.
+    """
+    path = directory / "config.json"
+    try:
+        config = kind(**values)
+    except Exception as error:
+        # transformers raises many types for values that it does not expect.
+        raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
+    return kind(**{**values, **variants}) if variants else config
+
+
+def select_tensors(
+    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors of a network that has these shapes. The others are named on stderr.
+
+    Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
+    """
+    missing = [name for name in shapes if name not in tensors]
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+        for name, shape in shapes.items()
+        if tensors[name].shape != shape
+    ]
+    if wrong:
+        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
+    unused = sorted(tensors.keys() - shapes.keys())
+    if any(name.startswith(_LAYERS) for name in unused):
+        layers = {name.removeprefix(_LAYERS).split(".")[0] for name in shapes if name.startswith(_LAYERS)}
+        raise MilcoError(
+            f"checkpoint {directory} has more encoder layers than the {len(layers)} of its configuration: "
+            f"{listed(unused)}. Correct num_hidden_layers in config.json."
+        )
+    if unused:
+        log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+    return {name: tensors[name] for name in shapes}
+
+
+def _authors_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Shapes give the sizes; the rest, the number of heads above all, is in the config.json of the encoder."""
+    sizes = [_WORDS, _PROJECTOR, _DECODER]
+    known, directory = _encoder_config(checkpoint), checkpoint.directory
+    if not is_gte(known):
+        sizes += [_POSITIONS, _TYPES, _INTERMEDIATE]
+    missing = [name for name in sizes if name not in tensors]
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
+    for name in sizes:
+        if tensors[name].ndim != 2:
+            raise MilcoError(f"checkpoint {directory}: {name} has {tensors[name].ndim} dimensions, not 2")
+    if is_gte(known):
+        encoder = gte_config(known)
+    else:
+        encoder = {
+            "model_type": "xlm-roberta",
+            "hidden_size": tensors[_WORDS].shape[1],
+            "num_hidden_layers": len({name.split(".")[3] for name in tensors if name.startswith(_LAYERS)}),
+            "intermediate_size": tensors[_INTERMEDIATE].shape[0],
+            "max_position_embeddings": tensors[_POSITIONS].shape[0],
+            "type_vocab_size": tensors[_TYPES].shape[0],
+            "layer_norm_eps": 1e-5,
+            **{name: known[name] for name in _NOT_IN_SHAPES if name in known},
+        }
+    return {
+        "encoder": encoder | {"vocab_size": tensors[_WORDS].shape[0]},
+        "english_hidden_size": tensors[_PROJECTOR].shape[0],
+        "english_vocab_size": tensors[_DECODER].shape[0],
+        "echo": any(name.startswith("echo.") for name in tensors),
+    }
+
+
+def _encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the config.json of the encoder that a checkpoint names: next to it, or from the hub.
+
+    Raises MilcoError if it is in neither place, or does not state the number of attention heads.
+    """
+    name, directory = checkpoint.config.get(ENCODER_FIELD), checkpoint.directory
+    places = [place / "config.json" for place in checkpoint.sub_models(ENCODER_FIELD)]
+    local = next((place for place in places if place.is_file()), None)
+    if local is None and name in _KNOWN_ENCODERS:
+        return _KNOWN_ENCODERS[name]
+    fix = f"Put the config.json of its encoder into {directory / (name or 'encoder')}"
+    if local is None:
+        if not name or name.count("/") != 1 or name.startswith((".", "/")):
+            what = f"{name!r}, which has no config.json" if name else "no encoder"
+            raise MilcoError(
+                f"checkpoint {directory}: {ENCODER_FIELD} names {what}: the number of attention heads is not in the "
+                f"tensors. {fix}{'' if name else f' and name it in {ENCODER_FIELD}'}."
+            )
+        local = fetch_hub_file(name, "config.json", hint=f"{fix}: the tensors do not state its attention heads.")
+    known = read_json(local)
+    if "num_attention_heads" not in known:
+        raise MilcoError(f"{local} states no num_attention_heads: the tensors do not, either. {fix}.")
+    return known
+
+
+def model_card(config: NetworkConfig) -> str:
+    """Return the Markdown card of a checkpoint without one: sizes, lengths and views, as its configuration has them."""
+    encoder, source, echo = config.encoder, "", ""
+    if config.echo:
+        source = " and the text's own pieces (source view)"
+        echo = f"- source view: {config.echo_variant} LexEcho head, repeated tokens by {config.source_pool}\n"
+    return f"""---
+library_name: milco_pyserini
+pipeline_tag: feature-extraction
+tags: [sparse-retrieval, multilingual, cross-lingual, milco]
+---
+
+# MILCO checkpoint
+
+Text in many languages to weighted English word pieces (pivot view){source}, for an inverted index.
+
+- encoder: {encoder.num_hidden_layers} layers of {encoder.hidden_size}, {encoder.vocab_size:,} pieces; English \
+vocabulary of {config.english_vocab_size:,} word pieces
+- queries up to {config.query_max_length} tokens, passages up to {config.passage_max_length}
+{echo}
+```python
+from milco_pyserini import MilcoEncoder
+
+encoder = MilcoEncoder.from_pretrained("PATH")
+encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=10)
+```
+
+With sentence-transformers: `SparseEncoder("PATH", trust_remote_code=True)`, which runs the Python file in this
+directory. It only imports milco_pyserini; read it first, as that of any checkpoint.
+"""

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
@@ -65,7 +66,7 @@ class WordLengthPlan(EncodePlan):
 
     lives: str = option("", help="directory of lives")
 
-    def load_encoder(self, device: str) -> WordLengthEncoder:
+    def load_encoder(self, checkpoint: Checkpoint, device: str) -> WordLengthEncoder:
         """Return the encoder."""
         return WordLengthEncoder(self.lives)
 
@@ -74,6 +75,6 @@ class WordLengthPlan(EncodePlan):
 class BrokenPlan(EncodePlan):
     """A plan whose encoder fails with an error that is a bug."""
 
-    def load_encoder(self, device: str) -> SimpleNamespace:
+    def load_encoder(self, checkpoint: Checkpoint, device: str) -> SimpleNamespace:
         """Return an encoder without a network."""
         return SimpleNamespace(tokenizer=WordLengthEncoder())

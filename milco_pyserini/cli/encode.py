@@ -134,14 +134,14 @@ def encode_command(options: EncodeOptions) -> None:
 
 def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
-    from milco_pyserini.encode.opening import load_encoder
+    from milco_pyserini.encode.opening import open_encoder
     from milco_pyserini.encode.query_table import QueryTable
 
     # Before torch is loaded, which takes seconds.
     checkpoint = Checkpoint.open(options.encoder).fetch()
     if not options.output.exists():
         validate_writable(options.output)
-    encoder = load_encoder(checkpoint, options.device, options.dtype)
+    encoder = open_encoder(checkpoint, options.device, options.dtype)
     table = QueryTable.build(encoder, options.output, options.top_k, options.overwrite)
     size = size_on_disk(options.output) / 1e6
     log(f"{options.output} has {counted(len(table.vectors), 'token')} in {size:.1f} MB: pass it as --encoder")
@@ -154,7 +154,7 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     require_devices(device)
     checkpoint = Checkpoint.open(plan.encoder)
     checkpoint.validate_length(plan.max_length)
-    encoder: Any = plan.load_encoder(device, checkpoint)
+    encoder: Any = plan.load_encoder(checkpoint, device)
     plan = plan.resolve(encoder, topics=False)
     batch = encoder.encode(text, max_length=plan.max_length, views=plan.views, lowercase=plan.lowercase)
     (row,) = encoder.tokenizer.tokenize([text.lower() if plan.lowercase else text], plan.max_length)

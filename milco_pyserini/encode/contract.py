@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts
-from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import ST, Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
@@ -23,7 +23,7 @@ def as_encoder(
 ) -> MilcoEncoder:
     """Open an encoder, or return one that is open. Raises MilcoError if an option is given for one that is open."""
     if not isinstance(encoder, MilcoEncoder):
-        return load_encoder(encoder, device, dtype, english_prefix)
+        return open_encoder(Checkpoint.open(encoder), device, dtype, english_prefix)
     for name, value, default in (
         *(("device", device, "auto"), ("dtype", dtype, "auto")),
         ("english_prefix", english_prefix, encoder.vocabulary.english_prefix),
@@ -180,7 +180,7 @@ def open_query_encoder(
     if loaded is None:
         raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder` to encode the queries")
     if not isinstance(loaded, MilcoEncoder):
-        loaded = load_encoder(loaded, device, dtype, manifest.get("english_prefix", ""))
+        loaded = open_encoder(Checkpoint.open(loaded), device, dtype, manifest.get("english_prefix", ""))
     validate_encoder(loaded, manifest)
     prefix = manifest.get("english_prefix")
     # External vectors do not state theirs.
@@ -216,7 +216,7 @@ def open_english_query_encoder(
         MilcoError: as validate_english_terms().
     """
     if not isinstance(query_encoder, MilcoEncoder):
-        query_encoder = load_encoder(query_encoder, device, dtype, manifest.get("english_prefix", ""))
+        query_encoder = open_encoder(Checkpoint.open(query_encoder), device, dtype, manifest.get("english_prefix", ""))
     validate_english_terms(query_encoder.vocabulary, query_encoder.name, manifest, encoder)
     return MilcoQueryEncoder(query_encoder, scale=manifest["scale"], views=PIVOT)
 

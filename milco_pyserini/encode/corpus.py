@@ -125,7 +125,7 @@ def encode_corpus(
         devices = cluster_devices(device) if launcher == RAY else choose_devices(device)
     if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
         plan = replace(plan, dtype="bfloat16")
-    loaded: Any = encoder or plan.load_encoder("cpu" if launcher == RAY else devices[0], checkpoint)
+    loaded: Any = encoder or plan.load_encoder(checkpoint, "cpu" if launcher == RAY else devices[0])
     if not (topics or plan.dense or loaded.network.encodes_documents):
         raise MilcoError(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
@@ -147,7 +147,7 @@ def encode_corpus(
         if writer.is_complete:
             log(f"{output} is complete: nothing to do")
         else:
-            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher)
+            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, checkpoint.address)
             if not writer.complete(num_parts, plan.views, vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None
@@ -202,8 +202,10 @@ class EncodeRun:
         self._encoded: dict[int, tuple[int, int]] = {}
         self._written: set[int] = set()
 
-    def run(self, devices: list[str], launcher: str) -> None:
+    def run(self, devices: list[str], launcher: str, address: str) -> None:
         """Write the missing parts. devices, launcher: as of encode_corpus(), the devices resolved.
+
+        address: of the checkpoint, for workers.
 
         Raises MilcoError, and removes what has been written, if the records have changed since the store was begun.
         """
@@ -217,7 +219,7 @@ class EncodeRun:
         if old is not None:
             what = f"those of {what} that {old.path} ({counted(len(old), 'text')}) lacks"
         log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
-        sent = replace(plan, encoder=Checkpoint.open(plan.encoder).address)
+        sent = replace(plan, encoder=address)
         start: Callable[[str], Worker] = partial(LocalWorker, sent, len(devices))
         if launcher == RAY:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources

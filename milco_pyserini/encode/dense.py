@@ -14,15 +14,15 @@ from torch.nn import functional
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import halved_budget, token_budget
 from milco_pyserini.encode.contract import validate_encoder
-from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_network, read_pooling, read_prompts
+from milco_pyserini.encode.dense_checkpoint import CLS, LAST, POOLINGS, load_network, read_pooling
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE, as_texts
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import checksum_bytes
-from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.checkpoint import Checkpoint, token_limit
 from milco_pyserini.model.forward import pad_rows, to_device
 from milco_pyserini.model.packed import NotPacked, PackedEncoder
-from milco_pyserini.model.weights import token_limit, weight_hash
+from milco_pyserini.model.weights import weight_hash
 from milco_pyserini.sparse.batch import validate_finite
 
 
@@ -58,9 +58,9 @@ class DenseEncoder:
         self.name = checkpoint.name
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        directory = checkpoint.fetch().directory
-        self.pooling = pooling or read_pooling(directory)
-        query, document = read_prompts(directory)
+        checkpoint.fetch()
+        self.pooling = pooling or read_pooling(checkpoint)
+        query, document = checkpoint.prompts
         self.query_prompt = query if query_prompt is None else query_prompt
         self.document_prompt = document if document_prompt is None else document_prompt
         self.model, self.tokenizer, self._padding_id, lengths = load_network(checkpoint)

@@ -11,10 +11,9 @@ import orjson
 
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.model.checkpoint import Checkpoint, listed, loading, validate_weights
+from milco_pyserini.io.files import write_json
+from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit, validate_weights
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.model.weights import token_limit
 
 CLS, MEAN, LAST = POOLINGS
 
@@ -47,7 +46,7 @@ def load_network(checkpoint: Checkpoint) -> tuple[Any, TextTokenizer, int, tuple
         milco = MilcoModel.from_pretrained(checkpoint)
         lengths = milco.config.query_max_length, milco.config.passage_max_length
         return milco.encoder, checkpoint.tokenizer, milco.config.encoder.pad_token_id, lengths
-    _validate_modules(directory)
+    _validate_modules(directory / MODULES)
     from transformers import AutoModel, AutoTokenizer
 
     # transformers 4.57.3 to 4.57.6 warn about every large tokenizer as if it were Mistral's.
@@ -66,15 +65,15 @@ def load_network(checkpoint: Checkpoint) -> tuple[Any, TextTokenizer, int, tuple
     return model.float().eval(), TextTokenizer(fast.backend_tokenizer), fast.pad_token_id or 0, (length, length)
 
 
-def read_pooling(directory: Path) -> str:
+def read_pooling(checkpoint: Checkpoint) -> str:
     """Return the pooling that sentence-transformers' file states, MEAN without one.
 
     Raises MilcoError if it states several, or one that is not supported.
     """
-    path = directory / "1_Pooling" / "config.json"
+    path = checkpoint.directory / "1_Pooling" / "config.json"
     if not path.is_file():
         return MEAN
-    config = read_json(path)
+    config = checkpoint.read("1_Pooling/config.json")
     modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [_POOLING_MODES.get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:
@@ -89,19 +88,8 @@ def write_pooling(directory: Path, pooling: str) -> None:
     write_json(path, {name: _POOLING_MODES[name] == pooling for name in _POOLING_MODES if name.startswith("pooling_")})
 
 
-def read_prompts(directory: Path) -> tuple[str, str]:
-    """Return the prefixes of queries and of documents that sentence-transformers' file states, "" without any."""
-    path = directory / "config_sentence_transformers.json"
-    config = read_json(path) if path.is_file() else {}
-    prompts = config.get("prompts") or {}
-    default = prompts.get(config.get("default_prompt_name"), "")
-    document = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
-    return prompts.get("query", default) or "", document or ""
-
-
-def _validate_modules(directory: Path) -> None:
+def _validate_modules(path: Path) -> None:
     """Raise MilcoError if sentence-transformers would apply a module that is not supported."""
-    path = directory / "modules.json"
     if not path.is_file():
         return
     try:

@@ -16,13 +16,13 @@ from tokenizers import Tokenizer
 from milco_pyserini.console import Progress, warn
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.network import BATCH_SIZE, Network
+from milco_pyserini.encode.network import BATCH_SIZE, Network, load_checkpoint
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
 from milco_pyserini.model.layouts import model_card, write_sentence_transformers_files
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
-from milco_pyserini.model.weights import NetworkWeights, load_checkpoint, weight_hash
+from milco_pyserini.model.weights import NetworkWeights, weight_hash
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
@@ -386,6 +386,12 @@ class MilcoEncoder:
             self.save_pretrained(directory)
             api.upload_folder(repo_id=repository, folder_path=directory)
         return str(url)
+
+
+def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
+    """Load a MILCO checkpoint. options: device, dtype, english_prefix of MilcoEncoder."""
+    model = load_checkpoint(checkpoint, {})
+    return MilcoEncoder(model, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:

@@ -22,6 +22,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import Checkpoint
 
 # Parts that a worker has at a time: one is encoded while another is tokenized or serialized.
 IN_FLIGHT = 2
@@ -210,7 +211,7 @@ class PartWorker:
 
                 # Else the libraries of every worker would occupy memory of the first GPU.
                 torch.cuda.set_device(self._device)
-            encoder = self._plan.load_encoder(self._device)
+            encoder = self._plan.load_encoder(Checkpoint.open(self._plan.encoder), self._device)
             if self._device == "cpu" and self._num_workers > 1:
                 import torch
 

@@ -6,25 +6,23 @@ vocabulary, so such a checkpoint loads as a MILCO network.
 """
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.network import choose_config, make_network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
 from milco_pyserini.model.layouts import read_tensors, rename_tensors
-from milco_pyserini.model.weights import NetworkWeights, choose_config, make_network
-
-if TYPE_CHECKING:
-    from milco_pyserini.model.modeling import MilcoModel
 
 _ENCODER = "xlm-roberta"
 # The prefix of the encoder's tensors if it was saved as part of a larger module.
 _PREFIX = re.compile(r"^((module|model|roberta)\.)+")
 
 
-def load_m3(checkpoint: Checkpoint) -> "NetworkWeights | MilcoModel":
-    """Load a checkpoint in BGE-M3's layout, which has its `head`, as make_network() does.
+def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
+    """Load a checkpoint in BGE-M3's layout, which has its `head`. options: device, dtype, english_prefix.
 
     Raises MilcoError if the encoder is not XLM-R, or a tensor is missing or of another shape than config.json states.
     """
@@ -50,4 +48,5 @@ def load_m3(checkpoint: Checkpoint) -> "NetworkWeights | MilcoModel":
     tensors |= {f"connector.{name}": torch.zeros(shape) for name, shape in unused.items()}
     tensors |= {"decoder.weight": torch.zeros(0, 1), "decoder.bias": torch.zeros(0)}
     config.query_max_length = config.passage_max_length = checkpoint.text_length(config.token_limit)
-    return make_network(config, tensors, directory)
+    network = make_network(config, tensors, directory)
+    return MilcoEncoder(network, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)

@@ -1,8 +1,9 @@
 """The network of an encoder on a device: token ids to sparse vectors, in batches; the states of tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,15 +13,55 @@ from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.model.checkpoint import Checkpoint, token_limit
+from milco_pyserini.model.configuration import NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward
+from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.model.weights import NetworkWeights, token_limit
+from milco_pyserini.model.weights import NetworkWeights, make_config
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
 from milco_pyserini.sparse.batch import validate_finite
 from milco_pyserini.sparse.pruning import PruningRule
 
+if TYPE_CHECKING:
+    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
+
 BATCH_SIZE = 512
+
+
+def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
+    """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
+    # Tensors that are made in inference mode can never be trained.
+    with torch.inference_mode(False):
+        values, tensors = read_checkpoint(checkpoint, variants)
+        config = choose_config(checkpoint.directory, values, variants)
+        return make_network(config, tensors, checkpoint.directory)
+
+
+def choose_config(
+    directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
+) -> "NetworkConfig | MilcoConfig":
+    """Return the configuration of a network, a MilcoConfig if only transformers knows its architecture.
+
+    Arguments and errors as for make_config().
+    """
+    if is_plain(values):
+        return make_config(NetworkConfig, directory, values, variants)
+    from milco_pyserini.model.modeling import MilcoConfig
+
+    return make_config(MilcoConfig, directory, values, variants)
+
+
+def make_network(
+    config: "NetworkConfig | MilcoConfig", tensors: Mapping[str, Tensor], directory: Path
+) -> "NetworkWeights | MilcoModel":
+    """Return the weights of a NetworkConfig, or the MilcoModel of a MilcoConfig. Arguments and errors as for both."""
+    if type(config) is NetworkConfig:
+        return NetworkWeights(config, tensors, directory)
+    from milco_pyserini.model.modeling import MilcoModel
+
+    return MilcoModel.from_tensors(config, tensors, directory)  # type: ignore[arg-type]
 
 
 class Network:
@@ -62,7 +103,9 @@ class Network:
     def model(self) -> Any:
         """The network as modules of torch; texts are encoded with their weights from then on."""
         if isinstance(self._source, NetworkWeights):
-            self._source = self._source.to_model()
+            from milco_pyserini.model.modeling import MilcoModel
+
+            self._source = MilcoModel.from_weights(self._source)
             for name in ("runner", "_exact"):
                 vars(self).pop(name, None)
         return self._source

@@ -114,21 +114,18 @@ class EncodePlan:
 
         return [PruningRule.parse(rule) for rule in self.prune]
 
-    def load_encoder(self, device: str, checkpoint: Checkpoint | None = None) -> "MilcoEncoder | DenseEncoder":
-        """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind.
-
-        checkpoint: of `encoder`, if it is open already.
-        """
+    def load_encoder(self, checkpoint: Checkpoint, device: str) -> "MilcoEncoder | DenseEncoder":
+        """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
         # Before torch is loaded, which takes seconds.
-        checkpoint = (checkpoint or Checkpoint.open(self.encoder)).fetch()
+        checkpoint.fetch()
         if self.dense:
             from milco_pyserini.encode.dense import DenseEncoder
 
             prompts = self.query_prompt, self.document_prompt
             return DenseEncoder(checkpoint, self.pooling, device, self.dtype, *prompts)
-        from milco_pyserini.encode.opening import load_encoder
+        from milco_pyserini.encode.opening import open_encoder
 
-        return load_encoder(checkpoint, device, self.dtype, self.english_prefix)
+        return open_encoder(checkpoint, device, self.dtype, self.english_prefix)
 
     def resolve(self, encoder: Any, topics: bool) -> "EncodePlan":
         """Return the plan with the values of its encoder in place of None, () and "auto".

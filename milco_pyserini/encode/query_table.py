@@ -27,7 +27,7 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.resume import plan_difference, validate_resume
-from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, Kind, loading
+from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
@@ -50,7 +50,7 @@ class QueryTable(MilcoEncoder):
     >>> from milco_pyserini import MilcoEncoder
     >>> from milco_pyserini.encode.query_table import QueryTable
     >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini")  # doctest: +SKIP
-    >>> table = QueryTable.from_pretrained("tables/mini")  # doctest: +SKIP
+    >>> table = load_encoder("tables/mini")  # doctest: +SKIP
     >>> table.encode_query("Wer erfand das Telefon?")  # doctest: +SKIP
     SparseBatch(1 vector, 51 terms, 51.0 per vector)
 
@@ -122,7 +122,7 @@ class QueryTable(MilcoEncoder):
             if (parts / _PLAN).exists():
                 remove_directory(parts)
             log(f"{path} is complete: nothing to do")
-            return cls.from_pretrained(path, english_prefix=encoder.vocabulary.english_prefix)
+            return load(Checkpoint.open(path), encoder.vocabulary.english_prefix)
         validate_output_directory(path, overwrite, _is_table)
         if overwrite and (parts / _PLAN).exists() and plan_difference(read_json(parts / _PLAN), plan):
             remove_directory(parts)
@@ -131,31 +131,6 @@ class QueryTable(MilcoEncoder):
         with atomic_directory(path, overwrite, _is_table) as directory:
             table.save_pretrained(directory)
         remove_directory(parts)
-        return table
-
-    @classmethod
-    def from_pretrained(  # type: ignore[override]
-        cls,
-        name_or_path: str | os.PathLike | Checkpoint,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
-        english_prefix: str = "",
-    ) -> "QueryTable":
-        """Load a table from a directory or the hub. device and dtype have no effect: a maximum needs neither.
-
-        Raises MilcoError if it cannot be found, or is damaged.
-        """
-        checkpoint = Checkpoint.open(name_or_path).fetch()
-        name, directory, values = checkpoint.name, checkpoint.directory, checkpoint.config
-        if checkpoint.kind is not Kind.QUERY_TABLE:
-            raise MilcoError(f"{name} is not a query table: milco encode query-table --encoder {name} makes one")
-        tokenizers = checkpoint.tokenizer, checkpoint.english_tokenizer
-        with loading(directory, "a query table", "Make it again with milco encode query-table"):
-            config = SimpleNamespace(**values | {"encoder": SimpleNamespace(**values["encoder"])})
-            arrays = load_file(directory / _WEIGHTS)
-            vectors = SparseBatch(arrays["indptr"], arrays["columns"], arrays["weights"], config.english_vocab_size)
-            table = cls(vectors, config, *tokenizers, name, english_prefix)
-            _validate(table, directory)
         return table
 
     @cached_property
@@ -190,6 +165,22 @@ class QueryTable(MilcoEncoder):
         if not (path / "README.md").exists():
             (path / "README.md").write_text(_card(self.config), encoding="utf-8")
         write_json(path / _CONFIG, _values(self.config))
+
+
+def load(checkpoint: Checkpoint, *options: Any) -> QueryTable:
+    """Load a table. options: english_prefix, the last; a maximum needs neither device nor dtype.
+
+    Raises MilcoError if it is damaged.
+    """
+    directory, values = checkpoint.directory, checkpoint.config
+    tokenizers = checkpoint.tokenizer, checkpoint.english_tokenizer
+    with loading(directory, "a query table", "Make it again with milco encode query-table"):
+        config = SimpleNamespace(**values | {"encoder": SimpleNamespace(**values["encoder"])})
+        arrays = load_file(directory / _WEIGHTS)
+        vectors = SparseBatch(arrays["indptr"], arrays["columns"], arrays["weights"], config.english_vocab_size)
+        table = QueryTable(vectors, config, *tokenizers, checkpoint.name, options[-1])
+        _validate(table, directory)
+    return table
 
 
 class _TokenVectors(Network):

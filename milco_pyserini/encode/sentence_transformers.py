@@ -16,21 +16,19 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig
 
-from milco_pyserini.encode.dense_checkpoint import read_prompts
+from milco_pyserini.encode.devices import choose_dtype
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.checkpoint import MODEL_CLASS, Checkpoint, loading, token_limit, validate_weights
 from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.modeling import MilcoConfig
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.model.weights import token_limit
 
 # sentence-transformers' names of what is encoded.
 QUERY, DOCUMENT = "query", "document"
 
 _OLDEST = "6.2"
 _INSTALL = "Run pip install '.[st]' in an environment of its own: it needs transformers 5."
-_MODEL_CLASS = "config_sentence_transformers.json"
 _DEFAULT_LENGTH = 512
 # Embedding matrices may have more rows than the tokenizer has pieces.
 _PADDING_ROWS = 128
@@ -118,22 +116,21 @@ class PromptTokenizer(TextTokenizer):
         return super().passages(texts, max_length)
 
 
-def load_sparse_encoder(checkpoint: Checkpoint, dtype: torch.dtype) -> list[tuple[Any, TextTokenizer]]:
-    """Load a directory that sentence-transformers saved; return network and tokenizer of queries and of documents.
+def load(checkpoint: Checkpoint, device: torch.device, dtype: Any, english_prefix: str) -> MilcoEncoder:
+    """Load a directory that sentence-transformers saved. device, dtype, english_prefix: as for MilcoEncoder.
 
     Raises MilcoError if sentence-transformers is missing or too old, or the checkpoint is no SparseEncoder, needs code
     of its own, has dimensions that are not the pieces of its tokenizer, or prepares texts in a way of its own.
     """
     validate_library()
     directory = checkpoint.directory
-    path = directory / _MODEL_CLASS
-    kind = read_json(path).get("model_type") if path.is_file() else None
-    if (directory / "config.json").is_file() and is_milco(checkpoint.config):
+    kind = checkpoint.read(MODEL_CLASS).get("model_type")
+    if is_milco(checkpoint.read("config.json")):
         raise MilcoError(f"{directory} is a MILCO checkpoint: give its name without st:")
     if kind != "SparseEncoder":
         what = f"names a {kind}" if kind else "does not name one"
         raise MilcoError(
-            f"{directory} is not a SparseEncoder of sentence-transformers: its {path.name} {what}. Other masked "
+            f"{directory} is not a SparseEncoder of sentence-transformers: its {MODEL_CLASS} {what}. Other masked "
             "language models are read without st:"
         )
     from sentence_transformers import SparseEncoder
@@ -146,14 +143,15 @@ def load_sparse_encoder(checkpoint: Checkpoint, dtype: torch.dtype) -> list[tupl
         definition |= {"truncation": None, "padding": None}
         # Vectors are pruned when they are complete.
         top_k, model.max_active_dims = model.max_active_dims, None
-        parts: list[tuple[Any, TextTokenizer]] = []
-        for task, prompt in zip((QUERY, DOCUMENT), read_prompts(directory), strict=True):
+        chosen = choose_dtype(dtype, device)
+        encoders: list[MilcoEncoder] = []
+        for task, prompt in zip((QUERY, DOCUMENT), checkpoint.prompts, strict=True):
             tokenizer = Tokenizer.from_str(orjson.dumps(definition).decode())
             if tokenizer.encode(_PROBE).ids != model.preprocess([_PROBE], task=task)["input_ids"][0].tolist():
                 # Special tokens have no weights in a table.
                 tokenizer = Tokenizer.from_str(orjson.dumps(definition | {"post_processor": None}).decode())
             tokens = PromptTokenizer(tokenizer, f"the tokenizer of {directory}", prompt)
-            network = TaskModel(model, task, dtype, top_k)
+            network: Any = TaskModel(model, task, chosen, top_k)
             expected = getattr(model, f"encode_{task}")([_PROBE], convert_to_sparse_tensor=False)
             pieces, columns = len(tokens.pieces), expected.shape[1]
             if not pieces <= columns <= pieces + max(_PADDING_ROWS, pieces // 100):
@@ -161,7 +159,8 @@ def load_sparse_encoder(checkpoint: Checkpoint, dtype: torch.dtype) -> list[tupl
                     f"{directory} has {columns:,} dimensions, its tokenizer {pieces:,} pieces: only encoders whose "
                     "dimensions are the pieces are supported"
                 )
-            if not torch.allclose(network(tokens.ids([_PROBE]))[0], expected[:, :pieces], atol=_NEAR[dtype]):
+            if not torch.allclose(network(tokens.ids([_PROBE]))[0], expected[:, :pieces], atol=_NEAR[chosen]):
                 raise MilcoError(f"{directory} prepares texts in a way of its own, which is not supported")
-            parts.append((network, tokens))
-    return parts
+            options = checkpoint.name, device, dtype, english_prefix, *encoders
+            encoders.append(MilcoEncoder(network, tokens, tokens.tokenizer, *options))
+    return encoders[1]

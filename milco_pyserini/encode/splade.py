@@ -6,6 +6,7 @@ The weight of a piece is LogSat of its highest logit over all tokens, <s> and </
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,11 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.checkpoint import Checkpoint, loading, token_limit, validate_weights
 from milco_pyserini.model.modeling import MilcoConfig, SparseEncoderModel
-from milco_pyserini.model.weights import token_limit
 
 # sentence-transformers' files: how logits are pooled, and that queries have an encoder of their own.
 _POOLING = "*_SpladePooling/config.json"
@@ -74,8 +75,8 @@ class _HiddenStates(nn.Module):
         return BaseModelOutput(last_hidden_state=self.model(input_ids=input_ids, attention_mask=attention_mask).logits)
 
 
-def load_splade(checkpoint: Checkpoint) -> SpladeModel:
-    """Load a masked language model's checkpoint, float32.
+def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
+    """Load a masked language model's checkpoint, float32. options: device, dtype, english_prefix of MilcoEncoder.
 
     Raises MilcoError if the checkpoint cannot be read, lacks its head, or states another pooling than SPLADE-max.
     """
@@ -94,6 +95,7 @@ def load_splade(checkpoint: Checkpoint) -> SpladeModel:
                     "it, as `encoder=st:NAME`"
                 )
     model = load_masked_language_model(checkpoint)
+    length = checkpoint.text_length(token_limit(model, model.config))
     decoder = take_off_decoder(model)
     if decoder is None:
         raise MilcoError(
@@ -105,8 +107,8 @@ def load_splade(checkpoint: Checkpoint) -> SpladeModel:
         raise MilcoError(
             f"encoder {directory}: its tokenizer has {pieces:,} pieces, its head scores {decoder.out_features:,}"
         )
-    length = checkpoint.text_length(token_limit(model, model.config))
-    return SpladeModel(model, decoder, pieces, tokenizer.special_ids, length)
+    network = SpladeModel(model, decoder, pieces, tokenizer.special_ids, length)
+    return MilcoEncoder(network, tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)
 
 
 def load_masked_language_model(checkpoint: Checkpoint) -> PreTrainedModel:
@@ -125,8 +127,8 @@ def load_masked_language_model(checkpoint: Checkpoint) -> PreTrainedModel:
     missing = sorted(report["missing_keys"])
     if missing:
         raise MilcoError(
-            f"{checkpoint.noun} {directory} lacks {', '.join(missing[:4])}: it needs a trained masked language model's head, "
-            "like SPLADE's"
+            f"{checkpoint.noun} {directory} lacks {', '.join(missing[:4])}: it needs a trained masked language "
+            "model's head, like SPLADE's"
         )
     return model.eval()
 

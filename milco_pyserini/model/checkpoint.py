@@ -24,6 +24,7 @@ from milco_pyserini.model.tokenization import TextTokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
 # Before the name of an encoder that sentence-transformers loads.
 ST = "st:"
@@ -31,8 +32,8 @@ ST = "st:"
 QUERY_TABLE = "milco_query_table"
 # BGE-M3's linear layer, and the directory of the English tokenizer in our layout.
 HEAD, ENGLISH = "sparse_linear.pt", "english"
-# sentence-transformers' list of a model's modules, each with its directory.
-MODULES = "modules.json"
+# sentence-transformers' files: a model's modules, each with its directory, and the model's class and prompts.
+MODULES, MODEL_CLASS = "modules.json", "config_sentence_transformers.json"
 
 _MINI = Path(__file__).parent.parent / "resources" / "milco-mini"
 # Of the tokenizers library, SentencePiece, WordPiece: any of these is a tokenizer.
@@ -44,6 +45,10 @@ _SMALL_FILES = ["*.json", "*.txt", "*.model"]
 _WEIGHT_PATTERNS = ["*.safetensors"], ["*pytorch_model*.bin"]
 # The published checkpoints name a gated repository for the English side; its vocabulary is bert-base-uncased's.
 _GATED = {"naver/splade-v3": "bert-base-uncased"}
+# The encoder of milco-650m is XLM-R large: the default checkpoint needs no second download.
+_KNOWN_ENCODERS = {
+    "BAAI/bge-m3-unsupervised": {"model_type": "xlm-roberta", "num_attention_heads": 16, "layer_norm_eps": 1e-5}
+}
 # The usual length for training and evaluating sparse encoders.
 _DEFAULT_LENGTH = 512
 # The largest float16. Trained weights are far below it (checkpoints are published in float16), and sums of products
@@ -180,6 +185,11 @@ class Checkpoint:
         """Its config.json. Raises MilcoError if it is missing or damaged."""
         return read_json(self.directory / "config.json")
 
+    def read(self, file: str) -> dict[str, Any]:
+        """Return the JSON object of one of its files, {} if there is none. Raises MilcoError if it is damaged."""
+        path = self.directory / file
+        return read_json(path) if path.is_file() else {}
+
     @cached_property
     def kind(self) -> Kind:
         """What its files are."""
@@ -265,6 +275,40 @@ class Checkpoint:
         places = [self.directory / name, self.directory.parent / name, Path(name)]
         return [place for place in places if place.is_dir()]
 
+    @cached_property
+    def encoder_config(self) -> dict[str, Any]:
+        """The config.json of the encoder that the authors' config.json names: next to it, or from the hub.
+
+        Raises MilcoError if it is in neither place, or does not state the number of attention heads.
+        """
+        name, directory = self.config.get(ENCODER_FIELD), self.directory
+        places = [place / "config.json" for place in self.sub_models(ENCODER_FIELD)]
+        local = next((place for place in places if place.is_file()), None)
+        if local is None and name in _KNOWN_ENCODERS:
+            return _KNOWN_ENCODERS[name]
+        fix = f"Put the config.json of its encoder into {directory / (name or 'encoder')}"
+        if local is None:
+            if not name or name.count("/") != 1 or name.startswith((".", "/")):
+                what = f"{name!r}, which has no config.json" if name else "no encoder"
+                raise MilcoError(
+                    f"checkpoint {directory}: {ENCODER_FIELD} names {what}: the number of attention heads is not in "
+                    f"the tensors. {fix}{'' if name else f' and name it in {ENCODER_FIELD}'}."
+                )
+            local = fetch_hub_file(name, "config.json", hint=f"{fix}: the tensors do not state its attention heads.")
+        known = read_json(local)
+        if "num_attention_heads" not in known:
+            raise MilcoError(f"{local} states no num_attention_heads: the tensors do not, either. {fix}.")
+        return known
+
+    @cached_property
+    def prompts(self) -> tuple[str, str]:
+        """The prefixes of queries and of documents that sentence-transformers' file states, "" without any."""
+        config = self.read(MODEL_CLASS)
+        prompts = config.get("prompts") or {}
+        default = prompts.get(config.get("default_prompt_name"), "")
+        document = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
+        return prompts.get("query", default) or "", document or ""
+
     def text_length(self, limit: int) -> int:
         """Return the default maximum length in tokens: 512, or less if limit or sentence-transformers' file is less."""
         path, field = self.directory / "sentence_bert_config.json", "max_seq_length"
@@ -275,10 +319,12 @@ class Checkpoint:
 
     def validate_length(self, max_length: int | None) -> None:
         """Raise MilcoError for a `max_length` beyond the positions that its config.json states."""
-        if max_length is None or not (self.directory / "config.json").is_file():
+        if max_length is None:
             return
-        sizes = self.config["encoder"] if isinstance(self.config.get("encoder"), dict) else self.config
-        limit = sizes.get("max_position_embeddings")
+        config = self.read("config.json")
+        limit = (config["encoder"] if isinstance(config.get("encoder"), dict) else config).get(
+            "max_position_embeddings"
+        )
         if isinstance(limit, int) and max_length > limit:
             raise MilcoError(f"`max_length={max_length}`: encoder {self.name} has positions for {limit} tokens")
 
@@ -312,6 +358,15 @@ def weight_files(directory: Path) -> list[Path]:
                 raise MilcoError(f"checkpoint {directory} lacks the shards {listed(missing)}")
             return [directory / shard for shard in shards]
     raise MilcoError(f"checkpoint {directory} has no weights: expected {' or '.join(_WEIGHT_FILES)}, or its shards")
+
+
+def token_limit(network: "Module", config: Any) -> int:
+    """Return the number of tokens, special ones included, that a network has positions for."""
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            # RoBERTa and its relatives count positions from the padding id + 1.
+            return config.max_position_embeddings - module.padding_idx - 1
+    return config.max_position_embeddings
 
 
 def validate_weights(directory: Path, tensors: "Mapping[str, Tensor]") -> None:

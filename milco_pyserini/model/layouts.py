@@ -8,28 +8,24 @@ sub-models that config.json names inside it or next to it. A SparseEncoder may h
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.io.hub import fetch_hub_file
+from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import (
+    MODEL_CLASS,
     MODULES,
     Checkpoint,
     listed,
     loading,
-    one_line,
     validate_weights,
     weight_files,
 )
-from milco_pyserini.model.configuration import ENCODER_FIELD, VARIANTS, NetworkConfig, is_milco
+from milco_pyserini.model.configuration import VARIANTS, NetworkConfig, is_milco
 from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
-
-Config = TypeVar("Config", bound=NetworkConfig)
 
 _SCALE = "_scale"
 # Parts that inference does not use.
@@ -55,10 +51,6 @@ _NOT_IN_SHAPES = (
     "hidden_act",
     "pad_token_id",
 )
-# The encoder of milco-650m is XLM-R large: the default checkpoint needs no second download.
-_KNOWN_ENCODERS = {
-    "BAAI/bge-m3-unsupervised": {"model_type": "xlm-roberta", "num_attention_heads": 16, "layer_norm_eps": 1e-5}
-}
 # The tensors whose shapes give the sizes of a network.
 _WORDS = "encoder.embeddings.word_embeddings.weight"
 _POSITIONS = "encoder.embeddings.position_embeddings.weight"
@@ -68,8 +60,6 @@ _INTERMEDIATE = "encoder.encoder.layer.0.intermediate.dense.weight"
 _QKV = re.compile(r"\.attention\.qkv_proj\.")
 _PROJECTOR = "connector.projector.weight"
 _DECODER = "decoder.weight"
-# sentence-transformers' file with the model's class; MODULES names its modules, each with its directory.
-_MODEL_CLASS = "config_sentence_transformers.json"
 _CODE = "milco_sentence_transformers.py"
 _CODE_TEXT = '''"""This MILCO checkpoint in sentence-transformers: SparseEncoder(PATH, trust_remote_code=True)."""
 
@@ -82,7 +72,7 @@ def write_sentence_transformers_files(directory: Path) -> None:
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{Path(_CODE).stem}.MilcoModule"}]
     for file, content in (
         (MODULES, modules),
-        (_MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
+        (MODEL_CLASS, {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}),
     ):
         if not (directory / file).exists():
             write_json(directory / file, content)
@@ -201,55 +191,10 @@ def read_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str,
     return values
 
 
-def make_config(
-    kind: type[Config], directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
-) -> Config:
-    """Return the configuration with the values of a checkpoint's config.json, and variants in place of its fields.
-
-    Raises MilcoError for an invalid value, which names the file if it is from there.
-    """
-    path = directory / "config.json"
-    try:
-        config = kind(**values)
-    except Exception as error:
-        # transformers raises many types for values that it does not expect.
-        raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
-    return kind(**{**values, **variants}) if variants else config
-
-
-def select_tensors(
-    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return the tensors of a network that has these shapes. The others are named on stderr.
-
-    Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
-    """
-    missing = [name for name in shapes if name not in tensors]
-    if missing:
-        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
-    wrong = [
-        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
-        for name, shape in shapes.items()
-        if tensors[name].shape != shape
-    ]
-    if wrong:
-        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
-    unused = sorted(tensors.keys() - shapes.keys())
-    if any(name.startswith(_LAYERS) for name in unused):
-        layers = {name.removeprefix(_LAYERS).split(".")[0] for name in shapes if name.startswith(_LAYERS)}
-        raise MilcoError(
-            f"checkpoint {directory} has more encoder layers than the {len(layers)} of its configuration: "
-            f"{listed(unused)}. Correct num_hidden_layers in config.json."
-        )
-    if unused:
-        log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
-    return {name: tensors[name] for name in shapes}
-
-
 def _authors_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """Shapes give the sizes; the rest, the number of heads above all, is in the config.json of the encoder."""
     sizes = [_WORDS, _PROJECTOR, _DECODER]
-    known, directory = _encoder_config(checkpoint), checkpoint.directory
+    known, directory = checkpoint.encoder_config, checkpoint.directory
     if not is_gte(known):
         sizes += [_POSITIONS, _TYPES, _INTERMEDIATE]
     missing = [name for name in sizes if name not in tensors]
@@ -277,31 +222,6 @@ def _authors_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[
         "english_vocab_size": tensors[_DECODER].shape[0],
         "echo": any(name.startswith("echo.") for name in tensors),
     }
-
-
-def _encoder_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the config.json of the encoder that a checkpoint names: next to it, or from the hub.
-
-    Raises MilcoError if it is in neither place, or does not state the number of attention heads.
-    """
-    name, directory = checkpoint.config.get(ENCODER_FIELD), checkpoint.directory
-    places = [place / "config.json" for place in checkpoint.sub_models(ENCODER_FIELD)]
-    local = next((place for place in places if place.is_file()), None)
-    if local is None and name in _KNOWN_ENCODERS:
-        return _KNOWN_ENCODERS[name]
-    fix = f"Put the config.json of its encoder into {directory / (name or 'encoder')}"
-    if local is None:
-        if not name or name.count("/") != 1 or name.startswith((".", "/")):
-            what = f"{name!r}, which has no config.json" if name else "no encoder"
-            raise MilcoError(
-                f"checkpoint {directory}: {ENCODER_FIELD} names {what}: the number of attention heads is not in the "
-                f"tensors. {fix}{'' if name else f' and name it in {ENCODER_FIELD}'}."
-            )
-        local = fetch_hub_file(name, "config.json", hint=f"{fix}: the tensors do not state its attention heads.")
-    known = read_json(local)
-    if "num_attention_heads" not in known:
-        raise MilcoError(f"{local} states no num_attention_heads: the tensors do not, either. {fix}.")
-    return known
 
 
 def model_card(config: NetworkConfig) -> str:

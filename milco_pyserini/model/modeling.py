@@ -17,8 +17,9 @@ from transformers.activations import ACT2FN
 from milco_pyserini.errors import unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.configuration import MODEL_TYPE, NetworkConfig, encoder_values, validate_encoder_sizes
-from milco_pyserini.model.layouts import make_config, read_checkpoint, select_tensors
+from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.pooling import CONNECTOR_EPS, echo_weights, log_saturation, max_logits
+from milco_pyserini.model.weights import NetworkWeights, make_config, select_tensors
 
 
 class MilcoConfig(NetworkConfig, PretrainedConfig):
@@ -174,6 +175,14 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
         values, tensors = read_checkpoint(checkpoint, variants)
         config = make_config(MilcoConfig, checkpoint.directory, values, variants)
         return cls.from_tensors(config, tensors, checkpoint.directory)
+
+    @classmethod
+    def from_weights(cls, weights: NetworkWeights) -> "MilcoModel":
+        """Return the network of weights as modules, which share the tensors."""
+        config = MilcoConfig(**{**vars(weights.config), "encoder": vars(weights.config.encoder)})
+        # Modules that are made in inference mode can never be trained.
+        with torch.inference_mode(False):
+            return cls.from_tensors(config, weights.state_dict(), weights.directory)
 
     @classmethod
     def from_tensors(cls, config: MilcoConfig, tensors: Mapping[str, Tensor], directory: Path) -> "MilcoModel":

@@ -6,22 +6,24 @@ Importing that takes longer than encoding a query.
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.model.configuration import NetworkConfig, is_plain
-from milco_pyserini.model.layouts import make_config, read_checkpoint, select_tensors
+from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import listed, one_line
+from milco_pyserini.model.configuration import NetworkConfig
 
-if TYPE_CHECKING:
-    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
+Config = TypeVar("Config", bound=NetworkConfig)
+
+# The tensors of an encoder's layers.
+_LAYERS = "encoder.encoder.layer."
 
 
 class NetworkWeights:
-    """Configuration and weights of a network, float32, on the CPU: the state_dict() of the MilcoModel that to_model()
-    builds over the same tensors.
+    """Configuration and weights of a network, float32, on the CPU: the state_dict() of the MilcoModel that
+    MilcoModel.from_weights() builds over the same tensors.
 
     Args:
         config: sizes and variants.
@@ -37,54 +39,56 @@ class NetworkWeights:
     def __init__(self, config: NetworkConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
         self.config = config
         self._tensors = select_tensors(directory, _shapes(config), tensors)
-        self._directory = directory
+        self.directory = directory
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tensors by the names of a MilcoModel's parameters."""
         return self._tensors
 
-    def to_model(self) -> "MilcoModel":
-        """Return the network as modules, which share the tensors."""
-        from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 
-        config = MilcoConfig(**{**vars(self.config), "encoder": vars(self.config.encoder)})
-        # Modules that are made in inference mode can never be trained.
-        with torch.inference_mode(False):
-            return MilcoModel.from_tensors(config, self._tensors, self._directory)
+def make_config(
+    kind: type[Config], directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the configuration with the values of a checkpoint's config.json, and variants in place of its fields.
 
-
-def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
-    """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
-    # Tensors that are made in inference mode can never be trained.
-    with torch.inference_mode(False):
-        values, tensors = read_checkpoint(checkpoint, variants)
-        config = choose_config(checkpoint.directory, values, variants)
-        return make_network(config, tensors, checkpoint.directory)
-
-
-def choose_config(
-    directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
-) -> "NetworkConfig | MilcoConfig":
-    """Return the configuration of a network, a MilcoConfig if only transformers knows its architecture.
-
-    Arguments and errors as for make_config().
+    Raises MilcoError for an invalid value, which names the file if it is from there.
     """
-    if is_plain(values):
-        return make_config(NetworkConfig, directory, values, variants)
-    from milco_pyserini.model.modeling import MilcoConfig
+    path = directory / "config.json"
+    try:
+        config = kind(**values)
+    except Exception as error:
+        # transformers raises many types for values that it does not expect.
+        raise MilcoError(f"checkpoint {path}: {one_line(error)}. Correct it, or download it again.") from None
+    return kind(**{**values, **variants}) if variants else config
 
-    return make_config(MilcoConfig, directory, values, variants)
 
+def select_tensors(
+    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors of a network that has these shapes. The others are named on stderr.
 
-def make_network(
-    config: "NetworkConfig | MilcoConfig", tensors: Mapping[str, Tensor], directory: Path
-) -> "NetworkWeights | MilcoModel":
-    """Return the weights of a NetworkConfig, or the MilcoModel of a MilcoConfig. Arguments and errors as for both."""
-    if type(config) is NetworkConfig:
-        return NetworkWeights(config, tensors, directory)
-    from milco_pyserini.model.modeling import MilcoModel
-
-    return MilcoModel.from_tensors(config, tensors, directory)  # type: ignore[arg-type]
+    Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
+    """
+    missing = [name for name in shapes if name not in tensors]
+    if missing:
+        raise MilcoError(f"checkpoint {directory} lacks {listed(missing)}")
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+        for name, shape in shapes.items()
+        if tensors[name].shape != shape
+    ]
+    if wrong:
+        raise MilcoError(f"checkpoint {directory} does not fit its configuration: {listed(wrong)}")
+    unused = sorted(tensors.keys() - shapes.keys())
+    if any(name.startswith(_LAYERS) for name in unused):
+        layers = {name.removeprefix(_LAYERS).split(".")[0] for name in shapes if name.startswith(_LAYERS)}
+        raise MilcoError(
+            f"checkpoint {directory} has more encoder layers than the {len(layers)} of its configuration: "
+            f"{listed(unused)}. Correct num_hidden_layers in config.json."
+        )
+    if unused:
+        log(f"Checkpoint {directory}: ignored {listed(unused)}, which the network lacks")
+    return {name: tensors[name] for name in shapes}
 
 
 def weight_hash(tensors: Mapping[str, Tensor]) -> str:
@@ -94,15 +98,6 @@ def weight_hash(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.cpu().float().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-def token_limit(network: nn.Module, config: Any) -> int:
-    """Return the number of tokens, special ones included, that a network has positions for."""
-    for name, module in network.named_modules():
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            # RoBERTa and its relatives count positions from the padding id + 1.
-            return config.max_position_embeddings - module.padding_idx - 1
-    return config.max_position_embeddings
 
 
 def _shapes(config: NetworkConfig) -> dict[str, tuple[int, ...]]:

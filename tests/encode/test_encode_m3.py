@@ -20,6 +20,7 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import HEAD, Checkpoint
 from milco_pyserini.model.forward import PaddedForward
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.packed import PackedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, open_store
 
@@ -74,7 +75,7 @@ def test_weights_equal_the_layers(checkpoint: Path, form: type, monkeypatch: pyt
     if form is PaddedForward:
         monkeypatch.setattr(
             "milco_pyserini.encode.network.choose_forward",
-            lambda network, device, dtype: PaddedForward(network.to_model(), device, dtype),
+            lambda network, device, dtype: PaddedForward(MilcoModel.from_weights(network), device, dtype),
         )
     encoder = load(checkpoint)
     found = spelled(encoder, encoder.encode_document(TEXTS))

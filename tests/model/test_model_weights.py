@@ -9,11 +9,12 @@ import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, dense, encoder
 
 from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.network import load_checkpoint
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import MilcoModel
-from milco_pyserini.model.weights import NetworkWeights, load_checkpoint
+from milco_pyserini.model.weights import NetworkWeights
 
 pytestmark = pytest.mark.golden
 
@@ -29,7 +30,7 @@ def test_the_tensors_are_the_models(checkpoint: Path | str) -> None:
     assert isinstance(weights, NetworkWeights)
     expected = MilcoModel.from_pretrained(checkpoint)
     with torch.inference_mode():
-        model = weights.to_model()
+        model = MilcoModel.from_weights(weights)
     actual = weights.state_dict()
     assert actual.keys() == expected.state_dict().keys()
     for name, tensor in expected.state_dict().items():
@@ -56,7 +57,7 @@ def test_a_configuration_may_leave_the_padding_id_to_transformers(tmp_path: Path
     write_json(tmp_path / "config.json", config)
     weights = load_checkpoint(Checkpoint.open(tmp_path), {})
     assert isinstance(weights, NetworkWeights)
-    assert weights.config.encoder.pad_token_id == weights.to_model().config.encoder.pad_token_id == 1
+    assert weights.config.encoder.pad_token_id == MilcoModel.from_weights(weights).config.encoder.pad_token_id == 1
 
 
 def test_changes_of_the_model_are_encoded() -> None:

@@ -14,12 +14,12 @@ from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
+# What load_encoder() accepts, an opened checkpoint, or what it returns.
+GivenEncoder = str | os.PathLike | Checkpoint | MilcoEncoder
+
 
 def as_encoder(
-    encoder: str | os.PathLike | Checkpoint | MilcoEncoder,
-    device: str = "auto",
-    dtype: str = "auto",
-    english_prefix: str = "",
+    encoder: GivenEncoder, device: str = "auto", dtype: str = "auto", english_prefix: str = ""
 ) -> MilcoEncoder:
     """Open an encoder, or return one that is open. Raises MilcoError if an option is given for one that is open."""
     if not isinstance(encoder, MilcoEncoder):
@@ -40,7 +40,7 @@ class _PyseriniEncoder:
 
     def __init__(
         self,
-        encoder: str | os.PathLike | Checkpoint | MilcoEncoder = DEFAULT_ENCODER,
+        encoder: GivenEncoder = DEFAULT_ENCODER,
         device: str = "auto",
         dtype: str = "auto",
         scale: float = SCALE,
@@ -167,7 +167,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
 def open_query_encoder(
     manifest: dict[str, Any],
-    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
+    encoder: GivenEncoder | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> MilcoQueryEncoder:
@@ -199,8 +199,8 @@ def open_query_encoder(
 
 def open_english_query_encoder(
     manifest: dict[str, Any],
-    query_encoder: str | os.PathLike | Checkpoint | MilcoEncoder,
-    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
+    query_encoder: GivenEncoder,
+    encoder: str | os.PathLike | MilcoEncoder | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> MilcoQueryEncoder:
@@ -225,7 +225,7 @@ def validate_english_terms(
     vocabulary: Vocabulary,
     name: str | os.PathLike,
     manifest: dict[str, Any],
-    encoder: str | os.PathLike | Checkpoint | MilcoEncoder | None = None,
+    encoder: str | os.PathLike | MilcoEncoder | None = None,
 ) -> None:
     """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
 

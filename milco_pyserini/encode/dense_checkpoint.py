@@ -12,7 +12,7 @@ import orjson
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
-from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit, validate_weights
+from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit
 from milco_pyserini.model.tokenization import TextTokenizer
 
 CLS, MEAN, LAST = POOLINGS
@@ -39,10 +39,10 @@ def load_network(checkpoint: Checkpoint) -> tuple[Any, TextTokenizer, int, tuple
     Raises:
         MilcoError: transformers cannot load it, weights are missing, or it has modules that are not supported.
     """
-    from milco_pyserini.model.modeling import MilcoModel, quiet_transformers
-
     directory, config = checkpoint.directory, checkpoint.config
     if config.get("model_type") == "milco":
+        from milco_pyserini.model.modeling import MilcoModel
+
         milco = MilcoModel.from_pretrained(checkpoint)
         lengths = milco.config.query_max_length, milco.config.passage_max_length
         return milco.encoder, checkpoint.tokenizer, milco.config.encoder.pad_token_id, lengths
@@ -51,18 +51,17 @@ def load_network(checkpoint: Checkpoint) -> tuple[Any, TextTokenizer, int, tuple
 
     # transformers 4.57.3 to 4.57.6 warn about every large tokenizer as if it were Mistral's.
     silent = {} if "stral" in str(config.get("model_type")) else {"fix_mistral_regex": False}
-    with loading(directory, "a dense encoder"), quiet_transformers():
+    with loading(directory, "a dense encoder"):
         fast = AutoTokenizer.from_pretrained(directory, trust_remote_code=False, **silent)
-        model, report = AutoModel.from_pretrained(directory, trust_remote_code=False, output_loading_info=True)
-    validate_weights(directory, dict(model.named_parameters()))
+    model, missing = checkpoint.load_model(AutoModel, "a dense encoder")
     if not fast.is_fast:
         raise MilcoError(f"{directory} has no tokenizer.json, and no file that one can be made of")
-    missing = sorted(name for name in report["missing_keys"] if "pooler." not in name)
+    missing = [name for name in missing if "pooler." not in name]
     if missing:
         raise MilcoError(f"checkpoint {directory} lacks the weights {listed(missing)}")
     # sentence-transformers saves the length in its own file or, since version 5, with the tokenizer.
     length = min(checkpoint.text_length(token_limit(model, model.config)), fast.model_max_length)
-    return model.float().eval(), TextTokenizer(fast.backend_tokenizer), fast.pad_token_id or 0, (length, length)
+    return model.float(), TextTokenizer(fast.backend_tokenizer), fast.pad_token_id or 0, (length, length)
 
 
 def read_pooling(checkpoint: Checkpoint) -> str:

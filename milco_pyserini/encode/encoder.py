@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 _PADDING_ROWS = 128
 # A narrower network is not faster in 8 bits, and less exact.
 _INT8_WIDTH = 768
+
+
+class EncodeSettings(TypedDict, total=False):
+    """Settings of MilcoEncoder.encode()."""
+
+    max_length: int | None
+    views: str | Sequence[str] | None
+    lowercase: bool
+    batch_size: int
+    show_progress: bool
 
 
 class MilcoEncoder:
@@ -119,10 +129,8 @@ class MilcoEncoder:
         Raises:
             MilcoError: the checkpoint cannot be found or is not complete.
         """
-        checkpoint, device = Checkpoint.open(name_or_path, revision), choose_device(device)
-        model = load_checkpoint(checkpoint, variants)
-        tokenizers = checkpoint.tokenizer, checkpoint.english_tokenizer
-        return cls(model, *tokenizers, checkpoint.name, device, dtype, english_prefix)
+        checkpoint = Checkpoint.open(name_or_path, revision)
+        return load(checkpoint, choose_device(device), dtype, english_prefix, **variants)
 
     def __repr__(self) -> str:
         dtype = str(self.network.dtype).removeprefix("torch.")
@@ -184,15 +192,7 @@ class MilcoEncoder:
         return {"weight_hash": weight_hash(self.network.state_dict()), "tokenizer_hash": hash_tokenizers(*tokenizers)}
 
     def encode_query(
-        self,
-        texts: str | Iterable[str],
-        *,
-        alpha: float | None = None,
-        max_length: int | None = None,
-        views: str | Sequence[str] | None = None,
-        lowercase: bool = False,
-        batch_size: int = BATCH_SIZE,
-        show_progress: bool = False,
+        self, texts: str | Iterable[str], *, alpha: float | None = None, **settings: Unpack[EncodeSettings]
     ) -> SparseBatch:
         """Return the vectors of queries, truncated to the checkpoint's query length by default.
 
@@ -203,28 +203,14 @@ class MilcoEncoder:
         Args:
             alpha: weight of the pivot view, from 0 to 1, with 1 - alpha for the source view (paper: ablation of the
                 views). On the query side only, it interpolates the scores of the views. Default: both as they are.
-            texts, max_length, views, lowercase, batch_size, show_progress: as for encode().
+            texts, settings: as for encode().
         """
-        batch = self.query_encoder.encode(
-            texts,
-            max_length=self.config.query_max_length if max_length is None else max_length,
-            views=views,
-            lowercase=lowercase,
-            batch_size=batch_size,
-            show_progress=show_progress,
-        )
+        if settings.get("max_length") is None:
+            settings["max_length"] = self.config.query_max_length
+        batch = self.query_encoder.encode(texts, **settings)
         return batch if alpha is None else batch.weighted(alpha)
 
-    def encode_document(
-        self,
-        texts: str | Iterable[str],
-        *,
-        max_length: int | None = None,
-        views: str | Sequence[str] | None = None,
-        lowercase: bool = False,
-        batch_size: int = BATCH_SIZE,
-        show_progress: bool = False,
-    ) -> SparseBatch:
+    def encode_document(self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]) -> SparseBatch:
         """Return the vectors of documents, truncated to the checkpoint's passage length by default.
 
         >>> encoder = MilcoEncoder.from_pretrained("mini")
@@ -234,14 +220,7 @@ class MilcoEncoder:
 
         Arguments as for encode().
         """
-        return self.encode(
-            texts,
-            max_length=max_length,
-            views=views,
-            lowercase=lowercase,
-            batch_size=batch_size,
-            show_progress=show_progress,
-        )
+        return self.encode(texts, **settings)
 
     def encode(
         self,
@@ -388,9 +367,9 @@ class MilcoEncoder:
         return str(url)
 
 
-def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
-    """Load a MILCO checkpoint. options: device, dtype, english_prefix of MilcoEncoder."""
-    model = load_checkpoint(checkpoint, {})
+def load(checkpoint: Checkpoint, *options: Any, **variants: Any) -> MilcoEncoder:
+    """Load a MILCO checkpoint. options: device, dtype, english_prefix; variants: as for from_pretrained()."""
+    model = load_checkpoint(checkpoint, variants)
     return MilcoEncoder(model, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.network import choose_config, make_network
+from milco_pyserini.encode.network import make_network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.configuration import NetworkConfig
 from milco_pyserini.model.layouts import read_tensors, rename_tensors
+from milco_pyserini.model.weights import make_config
 
 _ENCODER = "xlm-roberta"
 # The prefix of the encoder's tensors if it was saved as part of a larger module.
@@ -37,8 +39,8 @@ def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
     if values.get("model_type") != _ENCODER:
         raise MilcoError(f"{head} is next to a {values.get('model_type')} encoder: BGE-M3's is of type {_ENCODER}")
     sizes = {"english_hidden_size": 1, "english_vocab_size": 0}
-    fields = {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True}
-    config = choose_config(directory, fields)
+    fields: dict[str, Any] = {"encoder": values, **sizes, "source_pool": "max", "source_drop_special": True}
+    config = make_config(NetworkConfig, directory, fields)
     saved = read_tensors(checkpoint)
     tensors = rename_tensors({f"m_model.{_PREFIX.sub('', name)}": tensor for name, tensor in saved.items()})
     tensors |= {"echo.weight": weight, "echo.bias": bias, "echo.scale": torch.ones(1)}
@@ -47,6 +49,6 @@ def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
     unused |= dict.fromkeys(("projector.bias", "dense.bias", "layer_norm.weight", "layer_norm.bias"), (1,))
     tensors |= {f"connector.{name}": torch.zeros(shape) for name, shape in unused.items()}
     tensors |= {"decoder.weight": torch.zeros(0, 1), "decoder.bias": torch.zeros(0)}
-    config.query_max_length = config.passage_max_length = checkpoint.text_length(config.token_limit)
-    network = make_network(config, tensors, directory)
+    length = checkpoint.text_length(config.token_limit)
+    network = make_network(directory, fields | {"query_max_length": length, "passage_max_length": length}, tensors)
     return MilcoEncoder(network, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)

@@ -25,7 +25,7 @@ from milco_pyserini.sparse.batch import validate_finite
 from milco_pyserini.sparse.pruning import PruningRule
 
 if TYPE_CHECKING:
-    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
+    from milco_pyserini.model.modeling import MilcoModel
 
 BATCH_SIZE = 512
 
@@ -35,33 +35,21 @@ def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "Net
     # Tensors that are made in inference mode can never be trained.
     with torch.inference_mode(False):
         values, tensors = read_checkpoint(checkpoint, variants)
-        config = choose_config(checkpoint.directory, values, variants)
-        return make_network(config, tensors, checkpoint.directory)
-
-
-def choose_config(
-    directory: Path, values: dict[str, Any], variants: Mapping[str, Any] | None = None
-) -> "NetworkConfig | MilcoConfig":
-    """Return the configuration of a network, a MilcoConfig if only transformers knows its architecture.
-
-    Arguments and errors as for make_config().
-    """
-    if is_plain(values):
-        return make_config(NetworkConfig, directory, values, variants)
-    from milco_pyserini.model.modeling import MilcoConfig
-
-    return make_config(MilcoConfig, directory, values, variants)
+        return make_network(checkpoint.directory, values, tensors, variants)
 
 
 def make_network(
-    config: "NetworkConfig | MilcoConfig", tensors: Mapping[str, Tensor], directory: Path
+    directory: Path, values: dict[str, Any], tensors: Mapping[str, Tensor], variants: Mapping[str, Any] | None = None
 ) -> "NetworkWeights | MilcoModel":
-    """Return the weights of a NetworkConfig, or the MilcoModel of a MilcoConfig. Arguments and errors as for both."""
-    if type(config) is NetworkConfig:
-        return NetworkWeights(config, tensors, directory)
-    from milco_pyserini.model.modeling import MilcoModel
+    """Return the network of a configuration: its weights, or modules if only transformers knows its architecture.
 
-    return MilcoModel.from_tensors(config, tensors, directory)  # type: ignore[arg-type]
+    Arguments and errors as for make_config(), and NetworkWeights or MilcoModel.from_tensors().
+    """
+    if is_plain(values):
+        return NetworkWeights(make_config(NetworkConfig, directory, values, variants), tensors, directory)
+    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
+
+    return MilcoModel.from_tensors(make_config(MilcoConfig, directory, values, variants), tensors, directory)
 
 
 class Network:

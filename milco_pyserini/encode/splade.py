@@ -17,7 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
-from milco_pyserini.model.checkpoint import Checkpoint, loading, token_limit, validate_weights
+from milco_pyserini.model.checkpoint import Checkpoint, token_limit
 from milco_pyserini.model.modeling import MilcoConfig, SparseEncoderModel
 
 # sentence-transformers' files: how logits are pooled, and that queries have an encoder of their own.
@@ -118,19 +118,13 @@ def load_masked_language_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """
     from transformers import AutoModelForMaskedLM
 
-    directory = checkpoint.fetch().directory
-    with loading(directory, "a masked language model"):
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            directory, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
-        )
-    validate_weights(directory, dict(model.named_parameters()))
-    missing = sorted(report["missing_keys"])
+    model, missing = checkpoint.load_model(AutoModelForMaskedLM, "a masked language model", dtype=torch.float32)
     if missing:
         raise MilcoError(
-            f"{checkpoint.noun} {directory} lacks {', '.join(missing[:4])}: it needs a trained masked language "
-            "model's head, like SPLADE's"
+            f"{checkpoint.noun} {checkpoint.directory} lacks {', '.join(missing[:4])}: it needs a trained masked "
+            "language model's head, like SPLADE's"
         )
-    return model.eval()
+    return model
 
 
 @torch.no_grad()

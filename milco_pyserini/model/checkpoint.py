@@ -57,14 +57,14 @@ _LARGEST_WEIGHT = 65504.0
 
 
 class Kind(Enum):
-    """The kinds of encoders. DENSE: none of the others."""
+    """The kinds of sparse encoders, and OTHER."""
 
     MILCO = auto()
     MASKED_LANGUAGE_MODEL = auto()
     M3 = auto()
     QUERY_TABLE = auto()
     SENTENCE_TRANSFORMERS = auto()
-    DENSE = auto()
+    OTHER = auto()
 
 
 class Checkpoint:
@@ -202,7 +202,7 @@ class Checkpoint:
         is_masked = any(str(name).endswith("ForMaskedLM") for name in self.config.get("architectures") or ())
         if is_masked and not (self.directory / HEAD).is_file():
             return Kind.MASKED_LANGUAGE_MODEL
-        return Kind.DENSE if self.head is None else Kind.M3
+        return Kind.OTHER if self.head is None else Kind.M3
 
     @cached_property
     def head(self) -> Path | None:
@@ -308,6 +308,32 @@ class Checkpoint:
         default = prompts.get(config.get("default_prompt_name"), "")
         document = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), default)
         return prompts.get("query", default) or "", document or ""
+
+    def load_model(self, loader: Any, what: str, example: str = "", **options: Any) -> tuple[Any, list[str]]:
+        """Return a network of transformers, in eval mode, and the names of its weights that the files lack.
+
+        Args:
+            loader: an Auto class of transformers.
+            what, example: for messages, see loading().
+            options: of loader.from_pretrained().
+
+        Raises:
+            MilcoError: it cannot be read, needs code of its own, or has weights that are not finite.
+        """
+        from transformers.utils import logging
+
+        directory, before = self.fetch().directory, logging.get_verbosity()
+        # Advice on missing and unused weights.
+        logging.set_verbosity_error()
+        try:
+            with loading(directory, what, example=example):
+                model, report = loader.from_pretrained(
+                    directory, trust_remote_code=False, output_loading_info=True, **options
+                )
+        finally:
+            logging.set_verbosity(before)
+        validate_weights(directory, dict(model.named_parameters()))
+        return model.eval(), sorted(report["missing_keys"])
 
     def text_length(self, limit: int) -> int:
         """Return the default maximum length in tokens: 512, or less if limit or sentence-transformers' file is less."""

@@ -2,8 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,16 +213,3 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             embeddings.position_ids = torch.arange(config.encoder.max_position_embeddings).expand((1, -1))
             embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
         return model.eval()
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' advice on missing and unused weights, for loaders that check its loading report."""
-    from transformers.utils import logging
-
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

@@ -12,7 +12,7 @@ from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.io.runs import Run
-from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
+from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.weights import weight_hash
 
 if TYPE_CHECKING:
@@ -87,28 +87,25 @@ class CrossEncoder:
         self._max_length = max_length
         self._batch_size = batch_size
         checkpoint = Checkpoint.open(name, noun=self.kind, example=_EXAMPLE, embedded=self.alternative)
-        directory = checkpoint.fetch().directory
-        with loading(directory, "a cross-encoder", example=_ALTERNATIVE):
+        what, directory = "a cross-encoder", checkpoint.fetch().directory
+        with loading(directory, what, example=_ALTERNATIVE):
             self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            model, report = AutoModelForSequenceClassification.from_pretrained(
-                directory, trust_remote_code=False, output_loading_info=True
-            )
-        validate_weights(directory, dict(model.named_parameters()))
+        model, missing = checkpoint.load_model(AutoModelForSequenceClassification, what, _ALTERNATIVE)
         if model.config.num_labels != 1:
             raise MilcoError(
                 f"{self.kind} {name} has {model.config.num_labels} logits: a ranking cross-encoder has one"
             )
-        if report["missing_keys"]:
+        if missing:
             # transformers would continue with random numbers in their place.
-            missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise MilcoError(f"{self.kind} {name} is not a cross-encoder: it lacks {missing}; try {_EXAMPLE}")
+            lacking = ", ".join(missing[:3])
+            raise MilcoError(f"{self.kind} {name} is not a cross-encoder: it lacks {lacking}; try {_EXAMPLE}")
         limit = getattr(model.config, "max_position_embeddings", None) or 2**31
         if "roberta" in model.config.model_type:
             # RoBERTa counts positions from the padding id + 1.
             limit -= model.config.pad_token_id + 1
         if max_length > limit:
             raise MilcoError(f"`max_length={max_length}`: {self.kind} {name} takes at most {limit} tokens")
-        self._model = model.eval().to(self._device)
+        self._model = model.to(self._device)
 
     @property
     def identity(self) -> str:

@@ -8,8 +8,8 @@ from transformers import AutoModel
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
-from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel, quiet_transformers
+from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.config import SctConfig, TrainingConfig
 from milco_pyserini.train.optimization import freeze_parts
@@ -74,20 +74,11 @@ def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
 
 def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     """Put a new connector between a pretrained encoder and the head of an English masked language model."""
-    checkpoint = Checkpoint.open(encoder_name).fetch()
-    directory = checkpoint.directory
-    with loading(directory, "a multilingual encoder"), quiet_transformers():
-        encoder, report = AutoModel.from_pretrained(
-            directory,
-            add_pooling_layer=False,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    if report["missing_keys"]:
-        missing = ", ".join(sorted(report["missing_keys"])[:3])
-        raise MilcoError(f"`encoder={encoder_name}` lacks weights of its network ({missing}): download it again")
-    validate_weights(directory, dict(encoder.named_parameters()))
+    checkpoint, what = Checkpoint.open(encoder_name), "a multilingual encoder"
+    encoder, missing = checkpoint.load_model(AutoModel, what, add_pooling_layer=False, dtype=torch.float32)
+    if missing:
+        lacking = ", ".join(missing[:3])
+        raise MilcoError(f"`encoder={encoder_name}` lacks weights of its network ({lacking}): download it again")
     english, english_tokenizer = open_english_model(english_name)
     head: dict[str, Tensor] = {}
     for key, tensor in english.state_dict().items():

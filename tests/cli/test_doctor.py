@@ -11,7 +11,6 @@ from golden_set import GOLDEN, TEXTS, bent, encoder
 from milco_pyserini.cli import doctor
 from milco_pyserini.cli.doctor import GOOD, MISSING, NOTE, CheckResult, examine
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.model import published
 
 
 def only(*checks: str) -> dict:
@@ -124,8 +123,8 @@ def test_weights_are_compared_with_those_that_authors_publish(
     weights = {column: float(weight) for column, weight in zip(batch.columns, batch.weights, strict=True)}
     strongest = sorted(weights, key=lambda column: -weights[column])[:10]
     views = ({pieces[c]: weights[c] for c in strongest if (c < english) == pivot} for pivot in (True, False))
-    published_text = published.PublishedText(text, *views)
-    monkeypatch.setattr(published, "PUBLISHED", dict.fromkeys(("ckpt_distillation", "checkpoint"), (published_text,)))
+    published = dict.fromkeys(("ckpt_distillation", "checkpoint"), ((text, *views),))
+    monkeypatch.setattr(doctor, "PUBLISHED", published)
     assert doctor.main(["--encoder", str(GOLDEN / "ckpt_distillation")]) == 0
     assert f"{len(strongest)} of {len(strongest)} are as published" in capsys.readouterr().out
     other = bent(tmp_path, "distillation")

@@ -309,7 +309,7 @@ def test_public_methods_accept_what_users_pass(milco: MilcoEncoder, capsys: pyte
 def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every public example of the encoders, on the embedded checkpoint, which is loaded once."""
     monkeypatch.setattr(MilcoEncoder, "from_pretrained", functools.cache(MilcoEncoder.from_pretrained))
-    monkeypatch.setattr(contract, "load_encoder", functools.cache(contract.load_encoder))
+    monkeypatch.setattr(contract, "as_encoder", functools.cache(contract.as_encoder))
     for module in (encoder_module, contract, dense_module):
         assert doctest.testmod(module).failed == 0
 

@@ -129,8 +129,8 @@ class MilcoEncoder:
         Raises:
             MilcoError: the checkpoint cannot be found or is not complete.
         """
-        checkpoint = Checkpoint.open(name_or_path, revision)
-        return load(checkpoint, choose_device(device), dtype, english_prefix, **variants)
+        device = choose_device(device)
+        return load(Checkpoint.open(name_or_path, revision), device, dtype, english_prefix, **variants)
 
     def __repr__(self) -> str:
         dtype = str(self.network.dtype).removeprefix("torch.")

@@ -37,6 +37,7 @@ def load_encoder(
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
     with what was expected, for any other checkpoint.
     """
+    device = choose_device(device)
     return open_encoder(Checkpoint.open(name_or_path, revision), device, dtype, english_prefix)
 
 

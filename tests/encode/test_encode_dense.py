@@ -23,6 +23,7 @@ from milco_pyserini.encode.dense_store import open_dense_store
 from milco_pyserini.encode.launch import PartWorker
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.packed import PackedEncoder
 from milco_pyserini.sparse import open_store
 
@@ -292,7 +293,7 @@ def test_a_worker_encodes_what_one_process_writes(run: Run) -> None:
     how = ["--corpus", "c.jsonl", "--pooling", "cls", "--document-prompt", "two "]
     assert run(*how, "--output", "one")[0] == 0
     plan = EncodePlan(str(ENCODER), dtype="float32", dense=True, pooling="cls", document_prompt="two ")
-    plan = plan.resolve(plan.load_encoder("cpu"), topics=False)
+    plan = plan.resolve(plan.load_encoder(Checkpoint.open(ENCODER), "cpu"), topics=False)
     part = PartWorker(plan, "cpu").encode(0, list(open_corpus("c.jsonl"))[:10])
     Path("part.parquet").write_bytes(part.content)
     found, expected = (pq.read_table(path) for path in ("part.parquet", "one/parts/part-00000.parquet"))

@@ -1,6 +1,5 @@
 """A checkpoint is found once, states its kind, and is what everything after it takes."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_an_address_is_valid_in_every_directory(tmp_path: Path, monkeypatch: pyt
 def test_workers_open_a_relative_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest has its name as it was given."""
     (tmp_path / "checkpoints").mkdir()
-    os.symlink(MASKED, tmp_path / "checkpoints" / "splade")
+    (tmp_path / "checkpoints" / "splade").symlink_to(MASKED)
     monkeypatch.chdir(tmp_path)
     plan = EncodePlan(encoder="checkpoints/splade", dtype="float32")
     manifest = encode_corpus(["a bridge", "a river"], "store", plan, device="cpu,cpu")

@@ -52,13 +52,12 @@ class DenseEncoder:
         query_prompt: str | None = None,
         document_prompt: str | None = None,
     ) -> None:
-        if pooling not in (None, *POOLINGS):
-            raise unknown_name("pooling", str(pooling), POOLINGS)
-        checkpoint = Checkpoint.open(name)
-        self.name = checkpoint.name
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
-        checkpoint.fetch()
+        if pooling not in (None, *POOLINGS):
+            raise unknown_name("pooling", str(pooling), POOLINGS)
+        checkpoint = Checkpoint.open(name).fetch()
+        self.name = checkpoint.name
         self.pooling = pooling or read_pooling(checkpoint)
         query, document = checkpoint.prompts
         self.query_prompt = query if query_prompt is None else query_prompt

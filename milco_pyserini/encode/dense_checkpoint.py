@@ -11,7 +11,7 @@ import orjson
 
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit
 from milco_pyserini.model.tokenization import TextTokenizer
 
@@ -72,7 +72,7 @@ def read_pooling(checkpoint: Checkpoint) -> str:
     path = checkpoint.directory / "1_Pooling" / "config.json"
     if not path.is_file():
         return MEAN
-    config = checkpoint.read("1_Pooling/config.json")
+    config = read_json(path)
     modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [_POOLING_MODES.get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:

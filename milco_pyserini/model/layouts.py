@@ -89,9 +89,8 @@ def read_checkpoint(checkpoint: Checkpoint, variants: Iterable[str]) -> tuple[di
         if name not in VARIANTS:
             raise unknown_name("variant", name, VARIANTS)
     tensors = rename_tensors(read_tensors(checkpoint))
-    if any(_QKV.search(name) for name in tensors):
-        tensors = rename_gte(tensors)
-    return read_config(checkpoint, tensors), tensors
+    values = read_config(checkpoint, tensors)
+    return values, rename_gte(tensors) if any(_QKV.search(name) for name in tensors) else tensors
 
 
 def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
@@ -120,7 +119,14 @@ def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
     scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
     for name, tensor in raw.items():
         if name in scales:
-            raw[name] = _dequantize(directory, name, tensor, scales[name])
+            dequantized = _dequantize(tensor, scales[name])
+            if dequantized is None:
+                raise MilcoError(
+                    f"checkpoint {directory}: {name} {tuple(tensor.shape)} has a scale {tuple(scales[name].shape)}: a "
+                    "quantized matrix needs the scale of each row, or of blocks of each row. Download the checkpoint "
+                    "again."
+                )
+            raw[name] = dequantized
         elif not (tensor.is_floating_point() or _is_unused(name)):
             raise MilcoError(
                 f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
@@ -134,11 +140,10 @@ def _is_unused(name: str) -> bool:
     return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
 
 
-def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Tensor:
-    """Return float32 values of a quantized matrix.
+def _dequantize(matrix: Tensor, scale: Tensor) -> Tensor | None:
+    """Return float32 values of a quantized matrix, None if the scale is not that of its rows or of blocks of each row.
 
     Args:
-        directory, name: for errors.
         matrix: int8 [R, C], or uint8 [R, C / 2] with two 4-bit values a byte, the first in the low half, plus 8.
         scale: float [R], of rows, or [R, G], of G blocks of equal size in each row.
     """
@@ -147,10 +152,7 @@ def _dequantize(directory: Path, name: str, matrix: Tensor, scale: Tensor) -> Te
     blocks = scale.unsqueeze(-1) if scale.ndim == 1 else scale
     is_matrix = matrix.ndim == blocks.ndim == 2 and len(matrix) == len(blocks) and blocks.shape[1] > 0
     if not is_matrix or matrix.shape[1] % blocks.shape[1]:
-        raise MilcoError(
-            f"checkpoint {directory}: {name} {tuple(matrix.shape)} has a scale {tuple(scale.shape)}: a quantized "
-            "matrix needs the scale of each row, or of blocks of each row. Download the checkpoint again."
-        )
+        return None
     values = matrix.unflatten(1, (blocks.shape[1], -1)).float()
     return (values * blocks.float().unsqueeze(-1)).flatten(1)
 

@@ -97,7 +97,7 @@ class Checkpoint:
         self._local = local
         # "" and None of what is not on the hub.
         self.repository, _, revision = ("", "", "") if local else path.partition("@")
-        self.revision = revision or None
+        self.revision: str | None = revision or None
         self._is_fetched = False
         if local is None and (self.repository.startswith((".", "/", "~")) or self.repository.count("/") != 1):
             other = "" if embedded is None else f", or {embedded!r}"
@@ -139,6 +139,9 @@ class Checkpoint:
     def fetch(self) -> Self:
         """Find the weights, too; return self. Raises MilcoError as `directory` does."""
         if not self._is_fetched:
+            if "directory" in vars(self):
+                # The weights of the commit whose configuration has been read.
+                self.revision = self.revision or self.commit
             self.directory, self._is_fetched = self._find(weights=True), True
         return self
 
@@ -192,7 +195,7 @@ class Checkpoint:
 
     @cached_property
     def kind(self) -> Kind:
-        """What its files are."""
+        """The kind of encoder, by its files."""
         if self.name.startswith(ST):
             return Kind.SENTENCE_TRANSFORMERS
         if self.config.get("model_type") == QUERY_TABLE:
@@ -228,7 +231,7 @@ class Checkpoint:
 
     @cached_property
     def english_tokenizer(self) -> Tokenizer:
-        """The tokenizer whose pieces name the pivot columns: its own of MILCO, none of BGE-M3. Raises as tokenizer."""
+        """The tokenizer whose pieces name the pivot columns; BGE-M3 has none. Raises as `tokenizer` does."""
         place = self.directory / ENGLISH
         if self.kind is Kind.MILCO or (self.kind is Kind.QUERY_TABLE and place.is_dir()):
             return self._read_tokenizer(ENGLISH_FIELD, place)

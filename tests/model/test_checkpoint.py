@@ -92,3 +92,19 @@ def test_workers_open_a_relative_checkpoint(tmp_path: Path, monkeypatch: pytest.
     plan = EncodePlan(encoder="checkpoints/splade", dtype="float32")
     manifest = encode_corpus(["a bridge", "a river"], "store", plan, device="cpu,cpu")
     assert manifest is not None and manifest["encoder"] == "checkpoints/splade"
+
+
+def test_weights_are_those_of_the_commit_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the repository gets another commit between configuration and weights."""
+    snapshot = shutil.copytree(MASKED, tmp_path / "snapshots" / ("a" * 40))
+    asked = []
+
+    def cached(name: str, revision: str | None, **_: object) -> str:
+        asked.append(revision)
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", cached)
+    checkpoint = Checkpoint.open("someone/splade")
+    checkpoint.validate_length(64)
+    assert checkpoint.fetch().commit == "a" * 40
+    assert asked == [None, "a" * 40]

@@ -251,6 +251,36 @@ def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path,
                 assert not is_for_training(RetrievalExample("und", query.text, (passage,), ()))
 
 
+def test_a_row_per_spelling(load: Load, card_data: Path, capsys: Capture) -> None:
+    """Only queries that a kind changes are counted; what no text has is empty."""
+    options = ["--sentences", "3", "--format", "csv"]
+    assert load("spelling").main(["--data", str(card_data), *ENCODER, *options]) == 0
+    head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head[1:5] == ["sample, queries", "sample, as written", "sample, spelled", "sample, loss"]
+    found = {row[0]: row[1:] for row in rows}
+    assert 0 < int(found["ue"][0]) <= 50 < int(found["upper"][0]) < 650
+    for cells in found.values():
+        for _, written, spelled, loss in (cells[:4], cells[4:]):
+            assert not written or float(loss) == pytest.approx(float(written) - float(spelled), abs=2e-3)
+
+
+def test_reasons_are_words_neighbors_or_nonsense(load: Load, card_data: Path, capsys: Capture) -> None:
+    """Shares of a row sum to 1; inflections are words, translations of the same words neighbors."""
+    module = load("reasons")
+    neighbors = {"vessel": {"ship"}}
+    words = {"ships", "translated", "harbours"}
+    kinds = {"ship": "word", "translation": "word", "vessel": "neighbor", "kansas": "nonsense", "##4": "nonsense"}
+    assert {term: module.grounding(term, words, neighbors) for term in kinds} == kinds
+    folder = card_data / "lexicon" / "omw"
+    folder.mkdir(parents=True)
+    (folder / "de-en.tsv.gz").write_bytes(gzip.compress(b"Schiff\tship\nSchiff\tvessel\nKahn\tvessel\nKahn\tship\n"))
+    assert module.read_neighbors(folder.parent)["ship"] == {"vessel"}
+    assert module.main(["--data", str(card_data), *ENCODER, "--sentences", "3", "--format", "csv"]) == 0
+    _, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert [row[0] for row in rows] == ["FLORES", "sample"]
+    assert all(sum(map(float, row[2:])) == pytest.approx(1, abs=2e-3) for row in rows)
+
+
 @pytest.mark.integration
 @pytest.mark.usefixtures("one_process", "small_parts")
 def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsys: Capture) -> None:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import random
 import re
 import struct
 from pathlib import Path
@@ -20,10 +21,11 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.layouts import read_tensors
-from recipes.milco_mini import base, echo
+from recipes.milco_mini import base, echo, spelling
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets
 from recipes.milco_mini.export import quantize_blocks
+from recipes.milco_mini.refine import silent_columns, strongest
 from recipes.milco_mini.start import write_start
 
 pytestmark = pytest.mark.usefixtures("same_threads")
@@ -31,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("same_threads")
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
 HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 32, 12, 2, 64, 256
-STEPS = ("--sap-steps", 2, "--sct-steps", 2, "--echo-steps", 2, "--threads", 1)
+STEPS = ("--sap-steps", 2, "--sct-steps", 2, "--groups", 40, "--queries", 30, "--refine-steps", 2, "--threads", 1)
 
 
 def network() -> BertModel:
@@ -195,7 +197,8 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     assert main(argv) == 0
     encoder = MilcoEncoder.from_pretrained(tmp_path / "mini", device="cpu", dtype="float32")
     assert encoder.views == ("pivot", "source")
-    assert encoder.encode_query(["Fluss"]).to_scipy().shape[0] == 1
+    plain, capitals = encoder.encode_query(["der Fluss", "DER FLUSS"]).to_dicts()
+    assert plain == capitals
     stored, start = (
         read_tensors(Checkpoint.open(tmp_path / "mini")),
         read_tensors(Checkpoint.open(tmp_path / "work" / "start")),
@@ -210,6 +213,39 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     before = (tmp_path / "mini" / "model.safetensors").read_bytes()
     assert main(argv) == 0
     assert (tmp_path / "mini" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "other"),
+    [
+        ("marks", "İstanbul'da çöp, Łódź, Đà Nẵng, مَدْرَسَة, हिन्दी", "Istanbul'da cop, Lodz, Da Nang, مدرسة, हिन्दी"),
+        ("ue", "Übergröße", "Uebergroesse"),
+        ("kana", "リンゴ", "りんご"),
+        ("alef", "إلى مكتبة", "الي مكتبه"),
+        ("width", "東京 2020", "東京 ２０２０"),
+        ("width", "Tokyo 2020", "Tokyo 2020"),
+    ],
+)
+def test_other_spellings_are_those_of_readers(kind: str, text: str, other: str) -> None:
+    """Marks that are vowels stay, and a text that has nothing to change."""
+    assert spelling.KINDS[kind](text, random.Random(1)) == other
+
+
+def test_a_typing_error_changes_one_word_of_six() -> None:
+    """The same seed makes the same error; texts without spaces have none."""
+    text = "the quick brown foxes jumped over sleeping animals"
+    typed = spelling.typed(text, random.Random(1))
+    assert typed == spelling.typed(text, random.Random(1)) != text
+    assert sum(a != b for a, b in zip(typed.split(), text.split(), strict=True)) == 2
+    assert spelling.typed("東京タワーはどこですか", random.Random(1)) == "東京タワーはどこですか"
+    assert spelling.spell("東京", "ja", random.Random(1), ("marks", "ue")) == "東京"
+
+
+def test_pieces_that_are_no_reason_are_silent_and_budgets_keep_the_strongest() -> None:
+    """Marks, single characters, parts of words and function words; equal weights stay together."""
+    assert silent_columns(["river", "##er", "a", "バ", "?", "7", "the", "1945", "naïve"]) == [1, 2, 3, 4, 5, 6, 8]
+    kept = strongest(torch.tensor([[1.0, 3, 2, 0], [2, 2, 2, 1]]), 2)
+    assert kept.tolist() == [[0, 3, 2, 0], [2, 2, 2, 0]]
 
 
 def test_the_base_may_be_a_checkpoint_in_full_precision(data: Path, english: Path, tmp_path: Path) -> None:
@@ -265,6 +301,7 @@ def test_files_of_another_kind_are_one_line_before_anything_is_written(
     """A tokenizer that is missing or is none, and another base."""
     (tmp_path / "text").write_text("no tokenizer")
     for given, words in (
+        (("--english", english, "--refined", "mini", "--base", file), "give one of them"),
         (("--english", tmp_path / "none", "--base", file), "none"),
         (("--english", tmp_path / "text", "--base", file), "text"),
         (("--english", english, "--base", file), "has SHA-256"),

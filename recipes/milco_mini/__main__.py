@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .base import Base
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
-_FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate")
+_FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
 _ECHO_SCALE = 0.2 * 3**0.5
 # Tokens in more than 2 % of texts have no source weight.
@@ -56,7 +56,7 @@ def command(options: MiniOptions) -> None:
     options.begin(_FREE)
     torch.set_num_threads(options.threads)
     work, folder = options.work, options.data
-    contrasted = options.refined if english is None else str(align_and_contrast(options, base, english))
+    contrasted = str(options.refined) if english is None else align_and_contrast(options, base, english)
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
     cased, encoder = encoder.tokenizer, folding.fold_case(encoder, base)
     pool.write_pool(work / "pool", folder, encoder, base, cased, options)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from milco_pyserini.console import log
+from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model.pooling import log_saturation
@@ -57,8 +58,8 @@ class PoolStates(nn.Module):
 
     def forward(self, input_ids: Tensor, **_: Any) -> Tensor:
         """Return float32 [B, S, D] for places int64 [B, S]."""
-        rows = self.pool.states[input_ids.flatten().numpy()].astype("float32")
-        return torch.from_numpy(rows).unflatten(0, input_ids.shape)
+        rows = self.pool.states[input_ids.flatten().cpu().numpy()].astype("float32")
+        return torch.from_numpy(rows).to(input_ids.device).unflatten(0, input_ids.shape)
 
 
 def batches(pool: Pool, seed: int) -> Iterator[list[int]]:
@@ -107,6 +108,8 @@ class Refinement:
         model.decoder.bias.data[self.silent] = _NEVER
         model.encoder.embeddings, model.encoder.encoder.layer = PoolStates(pool), model.encoder.encoder.layer[FROZEN:]
         model.echo = None
+        self.device = choose_device(options.device)
+        model.to(self.device)
         rates = {
             "encoder": rate,
             "connector.projector": rate,
@@ -119,7 +122,7 @@ class Refinement:
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0, fused=True)
         self.done = 0
         if self.file.exists():
-            saved = torch.load(self.file, weights_only=True)
+            saved = torch.load(self.file, map_location=self.device, weights_only=True)
             model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.done, self.weights = saved["done"], saved["weights"]
@@ -138,7 +141,8 @@ class Refinement:
             numbers, budget = next(stream), rng.choice(BUDGETS)
             if step <= self.done:
                 continue
-            parts, loss = self.loss(numbers, budget)
+            with self.device:
+                parts, loss = self.loss(numbers, budget)
             loss.backward()
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak"] * self._factor(step)
@@ -163,7 +167,7 @@ class Refinement:
         places = [torch.arange(starts[number], starts[number + 1]) for number in numbers]
         ids = torch.nn.utils.rnn.pad_sequence(places, batch_first=True)
         mask = (torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in places]).unsqueeze(1)).long()
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16):
             logits, _ = encode_by_length(self.model, ids, mask)
         views = log_saturation(logits)
         meaning = torch.tensor([entry.meaning for entry in entries])
@@ -176,7 +180,7 @@ class Refinement:
         scores = asked @ searched.T / _SCORE_TEMPERATURE
         same = meaning[queries].unsqueeze(1) == meaning
         parts = {"contrast": losses.info_nce_of_many(scores, same, queries)}
-        vectors = self.pool.teacher[numbers]
+        vectors = self.pool.teacher[numbers].to(self.device)
         goal = vectors[queries] @ vectors.T / _TEACHER_TEMPERATURE
         own = root[queries].unsqueeze(1) == root
         parts["distillation"] = losses.kl_distillation(scores.masked_fill(own, _OWN), goal.masked_fill(own, _OWN))
@@ -216,7 +220,7 @@ class Refinement:
 
 def load_refined(model: Any, run: Path) -> None:
     """Load what a refinement trained into a complete model, whose layers from FROZEN on it has."""
-    saved = torch.load(run / _FILE, weights_only=True)["model"]
+    saved = torch.load(run / _FILE, map_location="cpu", weights_only=True)["model"]
     prefix = "encoder.encoder.layer."
     renamed = {}
     for name, tensor in saved.items():

@@ -33,7 +33,7 @@ GROUPS, PAIRS = 24, 16
 # Budgets of a query and of a text that is searched, of which each step draws a pair.
 BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
 # Means of terms, of texts that search and of passages, that the weight of the L1 norm aims at.
-GOALS = (30.0, 110.0)
+GOALS = (32.0, 105.0)
 _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
 _OWN = -1e4
 _NEVER = -100.0

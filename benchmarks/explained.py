@@ -20,6 +20,7 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
+from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.index import Index
@@ -69,7 +70,7 @@ def differences(index: "Index", queries: Sequence[str], k: int) -> tuple[int, fl
     hits, largest = 0, 0.0
     for query in queries:
         found = searcher.search(encoder.encode_batch([query]), k)[0]
-        explanations = explainer.explain(query, k=k)
+        explanations = explainer.explain(query, request=SearchRequest(k))
         if [one.docid for one in explanations] != found.docids:
             raise MilcoError(f"{index.path}: {query!r} has other hits when it is explained")
         sums = np.array([sum_scores(one.contributions) for one in explanations], found.scores.dtype).tolist()

@@ -112,7 +112,7 @@ def measure(root: Path, options: LuceneSearchOptions) -> list[Latencies]:
         rows.append(Latencies(name, np.array(opened)[:, None], np.array(pyserini_opened)[:, None]))
 
     def search_milco(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:
-        (hits,) = milco.search([queries[number]], k, options.threads)
+        (hits,) = milco.search([queries[number]], k, threads=options.threads)
         return hits.docids, hits.scores
 
     def search_pyserini(number: int, k: int) -> tuple[list[str], NDArray[np.floating]]:

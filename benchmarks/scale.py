@@ -173,7 +173,7 @@ def latencies(
 
 
 def _search_milco(searcher: Any, queries: Sequence[Query], threads: int, number: int, k: int) -> "Hits":
-    return searcher.search([queries[number]], k, threads)[0]
+    return searcher.search([queries[number]], k, threads=threads)[0]
 
 
 def _seconds(search: Callable[[int, int], object], number: int, k: int) -> float:

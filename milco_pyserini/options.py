@@ -6,11 +6,11 @@ one, validate() checks an object that was built in Python.
 
 import dataclasses
 import math
-import re
+import types
+import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 
@@ -24,7 +24,7 @@ class InvalidOptions(MilcoError):  # noqa: N818
     """Several invalid options, reported together: a command prints one line for each of `errors`."""
 
     def __init__(self, errors: Iterable[MilcoError]) -> None:
-        self.errors = tuple(errors)
+        self.errors = tuple(part for error in errors for part in getattr(error, "errors", [error]))
         super().__init__("; ".join(map(str, self.errors)))
 
     @classmethod
@@ -41,6 +41,7 @@ def option(
     choices: Sequence[str] = (),
     metavar: str | None = None,
     names: Sequence[str] = (),
+    flag: str = "",
     synonyms: Sequence[str] = (),
     positional: bool = False,
     repeatable: bool = False,
@@ -56,6 +57,7 @@ def option(
         choices: valid values; any other is answered with the nearest match.
         metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m".
+        flag: the name on the command line, if it differs from the field's.
         synonyms: what other programs call it, such as "--hits": not accepted, but answered with this option.
         positional: the value is given without the option's name.
         repeatable: of several values; the option may be given several times, and has the values of all.
@@ -68,6 +70,7 @@ def option(
         "choices": tuple(choices),
         "metavar": metavar,
         "names": tuple(names),
+        "flag": flag,
         "synonyms": tuple(synonyms),
         "positional": positional,
         "repeatable": repeatable,
@@ -89,72 +92,44 @@ def changed_options(options: Any, *names: str) -> list[str]:
     return [option_name(fields[name]) for name in names if getattr(options, name) != fields[name].default]
 
 
-_CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
+def options_of(source: type, *names: str, without: Sequence[str] = ()) -> Any:
+    """Return a dataclass field that holds an object of another options class, by default the class's own.
 
+    A command that has such a field has the options of that class.
 
-GivenFilters = Mapping[str, Any] | str | Sequence[str]
-"""Filters of a search: what parse_filters() takes, or what it returns."""
-
-
-def parse_filters(given: GivenFilters) -> Mapping[str, Any]:
-    """Return {field: values} of filters FIELD=VALUE, and {field: {operator: bound}} of ranges such as FIELD>=VALUE.
-
-    Raises MilcoError for one without a field or an operator, for a bound that is given twice, and for values and a
-    range of one field.
-
-    >>> parse_filters(["lang=de", "lang=fr", "year>=2000", "year<2010"])
-    {'lang': ['de', 'fr'], 'year': {'>=': '2000', '<': '2010'}}
+    Args:
+        names: of the options that the command has; all by default.
+        without: those that it does not have.
     """
-    if isinstance(given, Mapping):
-        return given
-    conditions = [given] if isinstance(given, str) else given
-    if not isinstance(conditions, Sequence) or not all(isinstance(condition, str) for condition in conditions):
-        raise TypeError(f'filters={given!r}: expected "year>=2000", ["lang=de", "lang=fr"], or {{"lang": "de"}}')
-    filters: dict[str, list[str] | dict[str, str]] = {}
-    for condition in conditions:
-        parts = _CONDITION.fullmatch(condition)
-        if parts is None:
-            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
-        name, operator, value = parts.groups()
-        known = filters.setdefault(name, [] if operator == "=" else {})
-        if isinstance(known, list) != (operator == "="):
-            raise MilcoError(f"`filter={condition}`: a field has values (=) or a range, not both")
-        if isinstance(known, list):
-            known.append(value)
-        elif known.setdefault(operator, value) != value:
-            raise MilcoError(f"`filter={condition}`: {name}{operator}{known[operator]} is given, too")
-    return filters
+    held = {field.name: field for field in dataclasses.fields(source) if field.name not in without}
+    chosen = {name: field for name, field in held.items() if not names or name in names}
+    return dataclasses.field(default=source(), metadata={"held": chosen})
 
 
-@dataclass(frozen=True)
-class Balance:
-    """A field whose values are balanced in rankings, and how much of the mean score is subtracted.
+def option_fields(options: Any) -> dict[str, dataclasses.Field]:
+    """Return the options of a class or object by name, with those of the objects that it holds."""
+    found: dict[str, dataclasses.Field] = {}
+    for field in dataclasses.fields(options):
+        found |= field.metadata.get("held", {field.name: field})
+    return found
 
-    Texts of one language share terms, so that a query finds those of its own language first. The balanced score of a
-    document is score - strength x the mean score of all documents of its language, which is the product of the query
-    and the mean vector of the language. It does not change the order within a language.
+
+def value_types(options_class: type) -> dict[str, tuple[type, bool]]:
+    """Return the type of one value of each option as it is given, and whether there may be several.
+
+    A mapping, and a class with a method parse(), are given as texts.
     """
-
-    field: str
-    strength: float = 1.0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return what FIELD or FIELD=STRENGTH specifies. Raises MilcoError for another text.
-
-        >>> Balance.parse("lang"), Balance.parse("lang=0.5")
-        (Balance(field='lang', strength=1.0), Balance(field='lang', strength=0.5))
-        """
-        field, equals, number = text.partition("=")
-        try:
-            strength = float(number) if equals else 1.0
-        except ValueError:
-            field, strength = "", 1.0
-        if not field:
-            raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
-        # Far beyond any use, and far below what overflows the float32 of scores.
-        validate_number("strength of balance", strength, minimum=0, maximum=1000)
-        return cls(field, strength)
+    found = {}
+    for name, hint in typing.get_type_hints(options_class).items():
+        if typing.get_origin(hint) in (types.UnionType, typing.Union):
+            hint = next(inner for inner in typing.get_args(hint) if inner is not type(None))
+        if typing.get_origin(hint) is tuple:
+            found[name] = typing.get_args(hint)[0], True
+        elif typing.get_origin(hint) is Mapping:
+            found[name] = str, True
+        else:
+            found[name] = (str if hasattr(hint, "parse") else hint), False
+    return found
 
 
 def validate(options: Any) -> None:
@@ -165,7 +140,7 @@ def validate(options: Any) -> None:
     errors = [
         error
         for field in dataclasses.fields(options)
-        if (error := value_error(field, getattr(options, field.name))) is not None
+        if "held" not in field.metadata and (error := value_error(field, getattr(options, field.name))) is not None
     ]
     conflicts = getattr(options, "conflicts", None)
     if conflicts is not None and not errors:

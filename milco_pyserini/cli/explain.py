@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
@@ -10,7 +10,8 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
 from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
-from milco_pyserini.options import Balance, changed_options, option
+from milco_pyserini.options import changed_options, option, options_of
+from milco_pyserini.request import SCORING, SearchRequest
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,7 @@ class ExplainOptions:
     doc: tuple[str, ...] = option((), metavar="ID", help="documents of the index (default: its best hits)")
     text: tuple[str, ...] = option((), metavar="TEXT", help="texts in place of an index's documents")
     k: int = option(3, minimum=1, synonyms=("--hits",), help="number of best hits to explain without --doc")
-    alpha: float | None = option(
-        None,
-        minimum=0,
-        maximum=1,
-        metavar="A",
-        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
-    )
-    balance: str | None = option(
-        None,
-        metavar="FIELD[=X]",
-        help="explain the scores of milco search --balance, with a line for the mean score that is subtracted",
-    )
+    request: SearchRequest = options_of(SearchRequest, *SCORING, without=("views",))
     compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")
     top_k: int = option(20, minimum=1, metavar="K", group="output", help="terms per document")
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
@@ -87,20 +77,19 @@ def command(options: ExplainOptions) -> None:
         from milco_pyserini.encode.opening import load_encoder
 
         encoder = load_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
-        explanations = explain_texts(encoder, options.query, options.text, options.lowercase, options.alpha)
+        explanations = explain_texts(encoder, options.query, options.text, options.lowercase, options.request.alpha)
     else:
         explainer = Explainer.open(
             options.index or only_index(),
             options.encoder,
             options.corpus,
             options.vectors,
-            options.alpha,
             options.device,
             options.dtype,
             options.doc,
         )
         k = max(options.k, 2 if options.compare else 1)
-        explanations = explainer.explain(options.query, options.doc, k, options.balance)
+        explanations = explainer.explain(options.query, options.doc, replace(options.request, k=k))
     if options.compare and len(explanations) < 2:
         raise MilcoError(f"--compare needs two documents, but the index has {len(explanations)} for this query")
     comparison = compare(*explanations[:2]) if options.compare else None
@@ -128,13 +117,11 @@ def _validate(options: ExplainOptions) -> None:
     if not options.query.strip():
         raise MilcoError("--query is empty")
     if options.text:
-        for name in ("index", "doc", "corpus", "vectors", "balance"):
-            if getattr(options, name):
-                raise MilcoError(f"--text explains texts without an index: omit --{name} or --text")
+        of_index = changed_options(options, "index", "doc", "corpus", "vectors")
+        for name in of_index + changed_options(replace(options.request, alpha=None), *SCORING):
+            raise MilcoError(f"--text explains texts without an index: omit {name} or --text")
     elif options.lowercase:
         raise MilcoError("--lowercase is for --text: an index has its own setting")
-    if options.balance is not None:
-        Balance.parse(options.balance)
     validate_unique("document", map(shown, options.doc))
     documents = options.text or options.doc
     if options.compare and (len(documents) not in (0, 2) or (options.text and len(documents) != 2)):

@@ -13,7 +13,6 @@ import shutil
 import sys
 import textwrap
 import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -21,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from milco_pyserini.cli import program
 from milco_pyserini.cli.rendering import flag_of, flags_of
 from milco_pyserini.errors import MilcoError, nearest, shown, unknown_name
-from milco_pyserini.options import InvalidOptions, validate, value_error
+from milco_pyserini.options import InvalidOptions, option_fields, validate, value_error, value_types
 
 OptionsT = TypeVar("OptionsT")
 
@@ -116,8 +115,12 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
         allow_abbrev=False,
         formatter_class=_HelpFormatter,
     )
-    fields = {field.name: field for field in dataclasses.fields(options_class)}  # type: ignore[arg-type]
-    hints = {name: _type_of(hint) for name, hint in typing.get_type_hints(options_class).items()}
+    fields = option_fields(options_class)
+    hints = value_types(options_class)
+    holders = [field for field in dataclasses.fields(options_class) if "held" in field.metadata]  # type: ignore[arg-type]
+    for holder in holders:
+        held = value_types(type(holder.default))
+        hints |= {name: held[name] for name in holder.metadata["held"]}
     groups: dict[str, Any] = {"": parser}
     for name, field in fields.items():
         group = field.metadata["group"]
@@ -152,6 +155,10 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
             errors.append(invalid)
     if errors:
         raise InvalidOptions.of(errors)
+    for holder in holders:
+        names = holder.metadata["held"].keys() & values.keys()
+        held_class: Any = type(holder.default)
+        values[holder.name] = held_class(**{name: values.pop(name) for name in names})
     options = options_class(**values)
     validate(options)
     return options
@@ -161,7 +168,7 @@ def _unexpected(
     options_class: type, namespace: argparse.Namespace, unexpected: Sequence[str], prog: str, argv: Sequence[str]
 ) -> MilcoError:
     """Return an error for values without an option: those that are required have them, or the first of the command."""
-    fields = [field for field in dataclasses.fields(options_class) if getattr(namespace, field.name) in (None, [])]
+    fields = [field for field in option_fields(options_class).values() if getattr(namespace, field.name) in (None, [])]
     own = next(iter(options_class.__annotations__))
     before = argv[argv.index(unexpected[0]) - 1]
     if before.startswith("--") and unexpected[0].lower() in _BOOLEANS:
@@ -199,15 +206,6 @@ def _wrapped(text: str) -> str:
         for paragraph in text.split("\n\n")
     ]
     return "\n\n".join(paragraphs)
-
-
-def _type_of(hint: Any) -> tuple[type, bool]:
-    """Return the type of one value, and whether there may be several."""
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        hint = next(inner for inner in typing.get_args(hint) if inner is not type(None))
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    return hint, False
 
 
 def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) -> None:

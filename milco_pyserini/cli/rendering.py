@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from milco_pyserini.options import option_fields
+
 # `name` or `name=value`.
 _PARAMETER = re.compile(r"`([a-z_][a-z0-9_]*)(?:=([^`]*))?`")
 _SET = "set"
@@ -32,7 +34,8 @@ def flag_of(field: dataclasses.Field) -> str:
     """
     if field.metadata["positional"]:
         return field.metadata["metavar"] or field.name.upper()
-    return f"--{'no-' if field.default is True else ''}{field.name.replace('_', '-')}"
+    name = field.metadata["flag"] or field.name
+    return f"--{'no-' if field.default is True else ''}{name.replace('_', '-')}"
 
 
 def flags_of(prog: str, options_class: type) -> dict[str, str]:
@@ -40,8 +43,9 @@ def flags_of(prog: str, options_class: type) -> dict[str, str]:
 
     The synonyms of --set NAME=VALUE are the names of the settings that it takes.
     """
-    fields = {field.name: field for field in dataclasses.fields(options_class)}
+    fields = option_fields(options_class)
     flags = {name: flag_of(field) for name, field in fields.items()}
+    flags |= {field.metadata["flag"]: flag_of(field) for field in fields.values() if field.metadata["flag"]}
     words = fields[_SET].metadata["synonyms"] if _SET in fields else ()
     settings = {word.removeprefix("--").replace("-", "_"): flags[_SET] for word in words}
     return settings | {parameter: flags[name] for parameter, name in PARAMETERS.get(prog, {}).items()} | flags

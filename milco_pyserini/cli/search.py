@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option
+from milco_pyserini.cli.several import fusion_conflicts, index_option
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import DTYPES, RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.options import MAX_THREADS, Balance, changed_options, option, parse_filters
+from milco_pyserini.options import changed_options, option, options_of
+from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
     from milco_pyserini.index import Index
     from milco_pyserini.index.protocol import Hit
-    from milco_pyserini.search.hybrid import HybridSearcher
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import SearchTopics
 
@@ -35,7 +35,9 @@ _RUN_HITS = 1000
 _RUN = "run"
 _OF_RUNS = ("output", "overwrite", "format", "tag", "batch_size", "remove_query")
 _OF_PASSAGES = ("max_passage_delimiter", "max_passage_hits")
-_OF_ONE_INDEX = ("set", "min_share", "corpus", "encoder", "query_encoder", "alpha")
+_OF_ONE_INDEX = ("set", "corpus", "encoder", "query_encoder")
+# Passages have options of their own, with Pyserini's names.
+_NOT_HERE = ("k", "offset", "max_passage", "passages", "depth", "views")
 _PASSAGES = "passages"
 _ENCODER = "encoder"
 
@@ -60,34 +62,17 @@ class SearchOptions:
     )
     query: str | None = option(None, metavar="TEXT", help="one query in place of --topics; hits are printed")
     index: tuple[Path, ...] = index_option()
-    fuse: str | None = fuse_option()
-    hybrid: bool = option(
-        False,
-        help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
-        "(elasticsearch, opensearch, qdrant)",
-    )
-    weights: tuple[float, ...] = option(
-        (), above=0, metavar="X", help="--fuse: a weight for each index (default: equal); --hybrid: for MILCO and BM25"
-    )
     k: int | None = option(
         None,
         minimum=1,
         synonyms=("--hits", "--top-k"),
         help=f"documents per query (default: {_RUN_HITS}; with --query {_ONE_QUERY_HITS})",
     )
-    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
-    filter: tuple[str, ...] = option(
-        (),
-        repeatable=True,
-        metavar="FIELD=VALUE",
-        help="only documents with this value of a stored field (milco index --store); several values of a field are "
-        "alternatives; or in a range, such as 'year>=2000' (>, <=, <)",
-    )
-    balance: str | None = option(
-        None,
-        metavar="FIELD[=X]",
-        help="balance languages (--balance lang): subtract the mean score of all documents of a language, times X "
-        "(default: 1), from the score of each (lucene and exact by milco index --store; lang by milco export --store)",
+    request: SearchRequest = options_of(SearchRequest, without=_NOT_HERE)
+    hybrid: bool = option(
+        False,
+        help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
+        "(elasticsearch, opensearch, qdrant)",
     )
     set: tuple[str, ...] = option(
         (),
@@ -96,13 +81,6 @@ class SearchOptions:
         synonyms=("--query-cut", "--heap-factor", "--ef-search"),
         help="settings of the engine for these searches: query_cut=20 (seismic), ef_search=200 (hnsw); milco index "
         "--set help lists them",
-    )
-    min_share: float | None = option(
-        None,
-        minimum=0,
-        maximum=1,
-        help="with --query: drop hits that match less of the query's weight (column match; 0.3 drops most of what has "
-        "little to do with it)",
     )
     json: bool = option(False, help="with --query: one JSON object")
     corpus: str | None = option(
@@ -148,21 +126,23 @@ class SearchOptions:
         help="another encoder of queries over the same English pieces (SPLADE), or of the vectors at --topics: it "
         "searches the English terms",
     )
-    alpha: float | None = option(
-        None,
-        group=_ENCODER,
-        minimum=0,
-        maximum=1,
-        metavar="A",
-        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
-    )
     device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
     @property
     def fusion(self) -> str | None:
         """How several rankings are fused; None if there is one."""
-        return "rrf" if self.hybrid else self.fuse
+        return "rrf" if self.hybrid else self.request.fuse
+
+    def search_request(self) -> SearchRequest:
+        """Return the request of a search for --topics or --query."""
+        by_passage = self.max_passage and (self.max_passage_delimiter or True)
+        # The encoder is opened with alpha.
+        request = replace(self.request, max_passage=by_passage, alpha=None)
+        if self.topics is None:
+            return replace(request, k=self.k or _ONE_QUERY_HITS)
+        k = self.k or _RUN_HITS
+        return replace(request, k=self.max_passage_hits, passages=k) if by_passage else replace(request, k=k)
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
@@ -172,23 +152,17 @@ class SearchOptions:
         elif self.topics is None:
             for name in changed_options(self, *_OF_RUNS, "max_passage_hits"):
                 yield f"{name} is for --topics; --query writes no run"
-        elif given := changed_options(self, "json", "corpus", "min_share"):
+        elif given := changed_options(self, "json", "corpus") + changed_options(self.request, "min_share"):
             yield f"{given[0]} is for --query, --topics writes a run"
         if not self.max_passage:
             for name in changed_options(self, *_OF_PASSAGES):
                 yield f"{name} is for --max-passage"
         if not self.hybrid:
             yield from fusion_conflicts(self, *_OF_ONE_INDEX)
-        elif self.fuse is not None or len(self.index) > 1:
+        elif self.request.fuse is not None or len(self.index) > 1:
             yield "--hybrid is for one index, --fuse searches several"
-        elif self.min_share is not None:
+        elif self.request.min_share is not None:
             yield "--min-share is for scores of MILCO, --hybrid fuses ranks: omit it"
-        try:
-            parse_filters(self.filter)
-            if self.balance is not None:
-                Balance.parse(self.balance)
-        except MilcoError as error:
-            yield str(error)
         if self.query is not None and not self.query.strip():
             yield "--query is empty"
         if self.max_passage_delimiter == "":
@@ -281,20 +255,21 @@ def command(options: SearchOptions) -> None:
     from milco_pyserini.index.protocol import QueryOptions, parse_settings
     from milco_pyserini.io.files import STDOUT, validate_output_file
     from milco_pyserini.io.runs import validate_tag
-    from milco_pyserini.search.hybrid import HybridSearcher
+    from milco_pyserini.search.searched_index import SearchedIndex
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
-    queries = QueryOptions(options.encoder, options.device, options.dtype, options.alpha, options.query_encoder)
+    alpha, fuse = options.request.alpha, options.request.fuse
+    queries = QueryOptions(options.encoder, options.device, options.dtype, alpha, options.query_encoder)
     is_sparse = options.query_encoder is not None
     indexes = [open_index(path, sparse=is_sparse) for path in options.index or [only_index()]]
     settings = parse_settings(options.set)
 
-    def open_searcher() -> "Searcher | HybridSearcher":
-        searchers = [Searcher(index, queries, settings, options.corpus) for index in indexes]
+    def open_searcher() -> Searcher:
+        searched = [SearchedIndex(index, queries, settings, options.corpus) for index in indexes]
         if options.hybrid:
-            return searchers[0].with_bm25(options.weights or None)
-        return HybridSearcher(searchers, options.fuse, options.weights or None) if options.fuse else searchers[0]
+            return Searcher(searched).with_bm25(options.request.weights)
+        return Searcher(searched, fuse, options.request.weights)
 
     if options.topics is None:
         (prompt if options.query is None else print_hits)(open_searcher(), options)
@@ -309,50 +284,40 @@ def command(options: SearchOptions) -> None:
         validate_output_file(output, options.overwrite)
     topics = read_topics(options.topics, indexes[0], queries)
     if topics.vectors is not None:
-        for name in ("alpha", "fuse") if options.query_encoder else ("encoder", "alpha", "fuse"):
-            if (value := getattr(options, name)) is not None:
+        encoder = None if options.query_encoder else options.encoder
+        for name, value in (("encoder", encoder), ("alpha", alpha), ("fuse", fuse)):
+            if value is not None:
                 raise MilcoError(f"--{name} {value}: {options.topics} holds vectors, nothing is encoded")
         if options.hybrid:
             raise MilcoError(f"--hybrid: {options.topics} holds vectors, and BM25 needs texts")
     started = time.monotonic()
     searcher = open_searcher()
     # Before the encoder is loaded.
-    searcher.validate_search(filters=options.filter, balance=options.balance)
-    encoders = [] if topics.vectors is not None else [part.query_encoder for part in searcher.searchers]
+    searcher.validate(options.search_request())
+    encoders = [] if topics.vectors is not None else [index.query_encoder for index in searcher.indexes]
     what = " and the encoder" if any(encoder is not None for encoder in encoders) else ""
     log(f"Loaded {searcher.name}{what} in {duration(time.monotonic() - started)}")
     write_run(searcher, topics, options, output)
 
 
-def write_run(
-    searcher: "Searcher | HybridSearcher", topics: "SearchTopics", options: SearchOptions, output: Path
-) -> None:
+def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
     """Search for all topics and write the run to output."""
     from milco_pyserini.io.files import STDOUT, text_output
     from milco_pyserini.io.runs import default_tag, write_hits
     from milco_pyserini.model.configuration import warn_if_trained_on
+    from milco_pyserini.search.topics import search_topics
 
-    k, engine = options.k or _RUN_HITS, searcher.searchers[0].index.engine
-    results = searcher.search_topics(
-        topics,
-        options.max_passage_hits if options.max_passage else k,
-        threads=options.threads,
-        batch_size=options.batch_size,
-        passages=k if options.max_passage else None,
-        delimiter=options.max_passage_delimiter or PASSAGE_DELIMITER,
-        remove_query=options.remove_query,
-        filters=options.filter,
-        balance=options.balance,
-    )
+    engine = searcher.index.engine
+    results = search_topics(searcher, topics, options.search_request(), options.batch_size, options.remove_query)
     progress = Progress("queries", len(topics.ids))
-    encoders = [getattr(part.query_encoder, "encoder", None) for part in searcher.searchers if topics.vectors is None]
+    encoders = [getattr(index.query_encoder, "encoder", None) for index in searcher.indexes if topics.vectors is None]
     trained_on = next(filter(None, (warn_if_trained_on(encoder, options.topics or "") for encoder in encoders)), "")
     tag = options.tag or default_tag(options.fusion or engine.name, trained_on)
     empty = without_hits = 0
     with text_output(output) as run:
         for topic, query, best in results:
             write_hits(run, topic, best, options.format, tag)
-            empty += not len(query)
+            empty += not any(map(len, query))
             without_hits += not len(best)
             progress.add(1, hits=len(best))
     how = options.fusion or engine.exactness
@@ -362,14 +327,15 @@ def write_run(
         log(f"{counted(without_hits, 'query', 'queries')} without hits{why}")
 
 
-def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> None:
+def prompt(searcher: "Searcher", options: SearchOptions) -> None:
     """Ask for queries on the terminal and print the hits of each, until an empty line or the end of input (Ctrl-D)."""
     with contextlib.suppress(ImportError):
         # It gives input() a history and editing keys.
         import readline  # noqa: F401
     # Loads the encoder and what Java needs, and reads the filters, before the user has typed anything.
-    searcher.validate_search(filters=options.filter, balance=options.balance)
-    searcher.search_queries(searcher.encode_queries(["query"]), 1, filters=options.filter, balance=options.balance)
+    request = options.search_request()
+    searcher.validate(request)
+    searcher.rank(searcher.encode(["query"], request), request)
     log(f"Loaded {searcher.name}; an empty line ends")
     try:
         while text := input("query: ").strip():
@@ -379,7 +345,7 @@ def prompt(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> Non
         sys.stdout.write("\n")
 
 
-def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) -> None:
+def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
     from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
@@ -387,14 +353,12 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
     from milco_pyserini.index.lookup import corpus_name
 
     # Before the encoder is loaded.
-    searcher.validate_search(filters=options.filter, balance=options.balance)
-    encoded = searcher.encode_queries([options.query or ""])
-    count, passages = options.k or _ONE_QUERY_HITS, options.max_passage and (options.max_passage_delimiter or True)
-    ranking = searcher.search_queries(
-        encoded, count, options.threads, options.filter, options.min_share, passages, options.balance
-    )[0]
+    request = options.search_request()
+    searcher.validate(request)
+    encoded = searcher.encode([options.query or ""], request)
+    ranking = searcher.rank(encoded, request)[0]
     if not searcher.has_documents:
-        name = corpus_name(searcher.searchers[0].index)
+        name = corpus_name(searcher.index)
         if not name:
             log("No texts: the index does not name its corpus; give --corpus")
         elif is_known_corpus(name):
@@ -414,27 +378,24 @@ def print_hits(searcher: "Searcher | HybridSearcher", options: SearchOptions) ->
             rows.append({"rank": rank, **known, "snippet": snippet, "text": text, "fields": fields})
             if options.fusion:
                 rows[-1]["by_index"] = {name: given._asdict() for name, given in hit.by_index.items()}
-        index = searcher.searchers[0].index
-        about: dict[str, Any] = {"index": str(index.path), "engine": index.engine.name}
+        about: dict[str, Any] = {"index": str(searcher.index.path), "engine": searcher.index.engine.name}
         if options.fusion:
-            about = {"indexes": [part.name for part in searcher.searchers], "fuse": options.fusion}
+            about = {"indexes": [index.name for index in searcher.indexes], "fuse": options.fusion}
         value = {"query": options.query, **about, "total": ranking.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif hits:
         sys.stdout.write(_table(hits, snippets, searcher.has_documents, list(ranking.by_index)))
         if ranking.total is not None:
             log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
-    elif options.min_share:
-        log(f"No document among the best {count} matches {options.min_share:.0%} of the query's weight")
-    elif options.filter:
-        searcher.report_filtered(encoded, options.filter)
+    elif request.min_share:
+        log(f"No document among the best {request.k} matches {request.min_share:.0%} of the query's weight")
+    elif request.filters:
+        searcher.report_filtered(encoded, request)
     else:
         log("No document has a term of this query")
 
 
-def _snippets(
-    searcher: "Searcher | HybridSearcher", query: Any, hits: "Sequence[Hit]", length: int
-) -> list[str | None]:
+def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
     """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
     from milco_pyserini.explain.snippets import make_snippets
 
@@ -474,7 +435,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
 
 def _validate_docids(index: "Index", passages: bool) -> None:
     """Raise MilcoError if the docids of an index cannot be in a run, or are not those of passages."""
-    from milco_pyserini.search.searcher import validate_passages
+    from milco_pyserini.search.passages import validate_passages
 
     docid = index.manifest["id_with_space"]
     if docid is not None:

@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.cli.several import fuse_option, fusion_conflicts, index_option, weights_option
+from milco_pyserini.cli.several import fusion_conflicts, index_option
 from milco_pyserini.defaults import only_index
-from milco_pyserini.options import MAX_THREADS, changed_options, option
+from milco_pyserini.options import MAX_THREADS, changed_options, option, options_of
+from milco_pyserini.request import SearchRequest
 
 _NETWORK = "network"
 _WORK = "load"
@@ -28,18 +29,10 @@ class ServeOptions:
     """
 
     index: tuple[Path, ...] = index_option()
-    fuse: str | None = fuse_option()
-    weights: tuple[float, ...] = weights_option()
+    request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
     mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
     k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="documents on a page of results")
     title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
-    alpha: float | None = option(
-        None,
-        minimum=0,
-        maximum=1,
-        metavar="A",
-        help="weight of a query's pivot view, with 1 - A for its source view (default: 1 for both)",
-    )
     host: str = option("127.0.0.1", group=_NETWORK, metavar="ADDRESS", help="address to listen at")
     port: int = option(
         8000, group=_NETWORK, minimum=0, maximum=65535, metavar="PORT", help="port to listen at; 0 for a free one"
@@ -81,7 +74,7 @@ class ServeOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        yield from fusion_conflicts(self, "alpha", "corpus", "encoder")
+        yield from fusion_conflicts(self, "corpus", "encoder")
         if self.mcp:
             for name in changed_options(
                 self, "host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"
@@ -94,7 +87,10 @@ def command(options: ServeOptions) -> None:
     from milco_pyserini.serve.server import serve, serve_stdio
 
     paths = options.index or (only_index(),)
-    arguments = {**asdict(options), "index": paths if options.fuse else paths[0], "weights": options.weights or None}
+    request = options.request
+    arguments = {**asdict(options), "index": paths if request.fuse else paths[0], "alpha": request.alpha}
+    arguments |= {"fuse": request.fuse, "weights": request.weights or None}
+    del arguments["request"]
     if arguments.pop("mcp"):
         names = ("index", "fuse", "weights", "threads", "alpha", "corpus", "encoder", "device", "dtype")
         serve_stdio(**{name: arguments[name] for name in names})

@@ -13,34 +13,20 @@ def index_option() -> Any:
     )
 
 
-def fuse_option() -> Any:
-    """Return the option --fuse."""
-    return option(
-        None,
-        choices=("rrf", "rsf"),
-        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); of each, "
-        "max(--k, 100) documents count",
-    )
-
-
-def weights_option() -> Any:
-    """Return the option --weights."""
-    return option((), above=0, metavar="X", help="--fuse: a weight for each index (default: equal)")
-
-
 def fusion_conflicts(options: Any, *of_one_index: str) -> Iterator[str]:
     """Yield messages about options that do not go together with one or several indexes.
 
     Args:
-        options: with the fields index, fuse and weights.
+        options: with the fields index and request.
         of_one_index: names of the fields that are of one encoder or engine.
     """
-    if len(options.index) > 1 and options.fuse is None:
+    fuse = options.request.fuse
+    if len(options.index) > 1 and fuse is None:
         yield f"--index {' '.join(map(str, options.index))}: to search several indexes together, give --fuse rrf"
-    elif options.fuse is not None and len(options.index) < 2:
-        yield f"--fuse {options.fuse} is for several indexes: give --index A B, or omit it"
-    elif options.fuse is not None:
+    elif fuse is not None and len(options.index) < 2:
+        yield f"--fuse {fuse} is for several indexes: give --index A B, or omit it"
+    elif fuse is not None:
         for name in changed_options(options, *of_one_index):
             yield f"{name} is for one index, --fuse searches several"
-    elif options.weights:
+    elif options.request.weights:
         yield "--weights is for --fuse"

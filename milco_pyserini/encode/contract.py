@@ -11,6 +11,7 @@ from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import ST, Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
@@ -151,6 +152,11 @@ class MilcoQueryEncoder(_PyseriniEncoder):
                 raise MilcoError(f"view {view}: the documents only have the {self.views[0]} view")
         other.alpha = self.alpha if len(other.views) > 1 else None
         return other
+
+    def of_request(self, request: SearchRequest) -> Self:
+        """Return the same encoder with the views and alpha of a request. Raises MilcoError as the other two do."""
+        encoder = self.with_views(request.views) if request.views else self
+        return encoder if request.alpha is None else encoder.with_alpha(request.alpha)
 
     def encode(self, text: str, max_length: int | None = None, **_: Any) -> dict[str, int]:
         """Return the impacts of one query's terms. max_length: None or 0 for the encoder's own."""

@@ -20,7 +20,7 @@ from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.lookup import open_lookup
 from milco_pyserini.index.protocol import BalanceTerm, DocumentLookup, EngineSearcher
 from milco_pyserini.index.weights import EngineWeights
-from milco_pyserini.options import Balance
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Hits that the engine is asked for to find rank and score of a named document.
 DEPTH = 1000
+_THREE_HITS = SearchRequest(3)
 # Rounding to the next impact, and bfloat16 with its three digits, stay within it.
 _WEIGHT_TOLERANCE = 0.03
 # Engines that store weights in 8 or 16 bits stay well within it.
@@ -98,7 +99,6 @@ class Explainer:
         encoder: "MilcoQueryEncoder | str | None" = None,
         corpus: str | None = None,
         vectors: Path | None = None,
-        alpha: float | None = None,
         device: str = "auto",
         dtype: str = "auto",
         docids: Sequence[str] = (),
@@ -111,7 +111,6 @@ class Explainer:
             corpus: Name or path of the index's documents (default: those that it stores, or where they were encoded;
                 nothing is downloaded).
             vectors: The vector store that the index was built from (default: vectors/NAME).
-            alpha: Weight of a query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the encoder's).
             docids: Documents that the index must have, before its encoder is loaded.
         """
         from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
@@ -128,7 +127,6 @@ class Explainer:
             documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
             if not isinstance(encoder, MilcoQueryEncoder):
                 encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-            encoder = encoder if alpha is None else encoder.with_alpha(alpha)
             explainer = cls(index, encoder, documents, store, searcher)
             explainer._is_owner = True
             opened.pop_all()
@@ -145,36 +143,32 @@ class Explainer:
         if self._is_owner:
             self._searcher.close()
 
-    def with_encoder(self, encoder: "MilcoQueryEncoder") -> Self:
-        """Return the same explainer for queries with another alpha or other views."""
-        other = copy.copy(self)
-        other.encoder = encoder
-        return other
-
     @property
     def unit(self) -> float:
         """A score of the engine divided by it is a score in the encoder's weights."""
         return self._engine.unit
 
     def explain(
-        self, query: str, docids: Sequence[str] = (), k: int = 3, balance: str | None = None
+        self, query: str, docids: Sequence[str] = (), request: SearchRequest = _THREE_HITS
     ) -> list[Explanation]:
         """Explain the scores of the named documents in their order, or of the k best hits, best first.
 
         Args:
-            balance: explain balanced scores, as of Searcher.search().
+            request: that of the search.
 
         Raises:
-            MilcoError: the index lacks one of the documents, cannot balance, or is closed.
+            MilcoError: the index lacks one of the documents, cannot be searched in that way, or is closed.
         """
         self._searcher.require_open()
-        balanced = None if balance is None else Balance.parse(balance)
-        if balanced is not None:
-            self._searcher.validate_balance(balanced)
+        self._searcher.validate(request)
+        if request.alpha is not None or request.views:
+            other = copy.copy(self)
+            other.encoder = self.encoder.of_request(request)
+            return other.explain(query, docids, replace(request, alpha=None, views=()))
         encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
         batch = encoded.batch.view(*self.encoder.views)
         vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
-        hits = self._searcher.search([vector], DEPTH if docids else k, balance=balanced)[0]
+        hits = self._searcher.rank([vector], replace(request, k=DEPTH) if docids else request)[0]
         ranked = {
             docid: (rank, score)
             for rank, (docid, score) in enumerate(zip(hits.docids, hits.scores.tolist(), strict=True), 1)
@@ -183,7 +177,7 @@ class Explainer:
         # Before texts are read and encoded: an unknown docid is reported at once.
         terms = list(self._engine.query(vector))
         indexed = {docid: _indexed_numbers(self._engine, self.index, docid, terms) for docid in wanted}
-        balances = {} if balanced is None else self._searcher.balance_terms(vector, wanted, balanced)
+        balances = self._searcher.balance_terms(vector, wanted, request.balance) if request.balance else {}
         explanations = []
         texts = self._find_texts(wanted)
         for docid in wanted:
@@ -351,7 +345,7 @@ def explain_texts(
 
     Args:
         encoder: Of any kind, see encode.load_encoder().
-        alpha: As for Explainer.open().
+        alpha: Weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count fully).
 
     Raises:
         MilcoError: alpha is out of its range, or the encoder has only one view.

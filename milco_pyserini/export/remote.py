@@ -34,7 +34,7 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
-from milco_pyserini.options import Balance
+from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
 
@@ -197,20 +197,15 @@ class RemoteSearcher(EngineSearcher):
         with deadline(self._timeout), server_errors(self._name, MOVED, Unreachable):
             yield
 
-    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
-        """Return hits with float32 scores."""
-        return self.find_filtered(queries, k, threads, {})
-
-    def find_filtered(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: FieldFilters
-    ) -> list[Hits]:
-        """Return hits as find() does, of documents that have one of the values in each field.
+    def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
+        """Return hits with float32 scores.
 
         Ties are in ascending order of docid: where the last one ties with the next, more documents are fetched.
         """
-        return self._ranked(self._vectors(queries, len(filters)), k, threads, filters)
+        return self._ranked(self._vectors(queries, len(request.filters)), request, request.filters)
 
-    def _ranked(self, vectors: Sequence[Vector], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
+    def _ranked(self, vectors: Sequence[Vector], request: SearchRequest, filters: FieldFilters) -> list[Hits]:
+        k, threads = request.k, request.threads
         found = [Hits([], np.empty(0, np.float32))] * len(vectors)
         pending, limit = [number for number, vector in enumerate(vectors) if vector.terms], k + 1
         while pending:
@@ -236,10 +231,9 @@ class RemoteSearcher(EngineSearcher):
                 f"filled it with documents that all have a {FIELD}"
             )
 
-    def find_groups(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: FieldFilters, field: str
-    ) -> list[Groups]:
+    def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
         """Return the hits of each language, which are searched for one after the other."""
+        filters = request.filters
         vectors = self._vectors(queries, len(filters) + 1)
         wanted = filters.get(field, list(self._languages))
         if isinstance(wanted, Mapping):
@@ -248,7 +242,7 @@ class RemoteSearcher(EngineSearcher):
         for language, size in self._languages.items():
             rankings = [Hits([], np.empty(0, np.float32))] * len(queries)
             if language in wanted:
-                rankings = self._ranked(vectors, k, threads, {**filters, field: [language]})
+                rankings = self._ranked(vectors, request, {**filters, field: [language]})
             for groups, vector, hits in zip(found, vectors, rankings, strict=True):
                 total = int(self._sums[language][vector.columns] @ np.asarray(vector.impacts, np.int64))
                 groups[language] = GroupHits(hits, float(total), size)
@@ -384,16 +378,13 @@ class RemoteTextSearcher(EngineSearcher):
         """Raise MilcoError: what all documents of a language score by BM25 is not known."""
         raise MilcoError(f"`balance={balance.field}`: BM25 is not balanced: omit it, or `hybrid`")
 
-    def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[str], request: SearchRequest) -> list[Hits]:
         """Return hits with the scores of the server."""
-        return self.find_filtered(queries, k, threads, {})
-
-    def find_filtered(self, queries: Sequence[str], k: int, threads: int, filters: FieldFilters) -> list[Hits]:
-        """Return hits as find() does, of documents that pass the filters."""
+        filters, k = request.filters, request.k
         texts = [self._strongest(text, filters) for text in queries]
         batches = [texts[start : start + _QUERIES] for start in range(0, len(texts), _QUERIES)]
         search = partial(self._server.search_texts, k=k, filters=filters)
-        return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, threads, k)]
+        return [_best(ranking, k) for ranking in self._searcher.searched(search, batches, request.threads, k)]
 
     def _strongest(self, text: str, filters: FieldFilters) -> str:
         """Return a text, or the longest of its words if they are more than the server takes."""

@@ -43,6 +43,7 @@ from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DENSE_INDEX, TEXT_INDEX
 from milco_pyserini.options import option
+from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -223,11 +224,11 @@ class Bm25Searcher(EngineSearcher):
         """Close the index in Java."""
         self._searcher.close()
 
-    def find(self, queries: Sequence[str], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[str], request: SearchRequest) -> list[Hits]:
         """Return hits for texts."""
         from jnius import autoclass
 
-        texts = _as_words(queries, self._tokenizer)
+        texts, k, threads = _as_words(queries, self._tokenizer), request.k, request.threads
         if threads == 1:
             rankings = [self._searcher.search(text, k) for text in texts]
         else:
@@ -460,7 +461,7 @@ class FaissSearcher(EngineSearcher):
         self._index = index
         self._spare = spare
 
-    def find(self, queries: Sequence[NDArray[np.float32]], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[NDArray[np.float32]], request: SearchRequest) -> list[Hits]:
         """Return hits with float32 scores for queries float32 [d]; a query of zeros has no hits.
 
         Raises MilcoError for queries of another dimension than the documents' vectors.
@@ -468,10 +469,10 @@ class FaissSearcher(EngineSearcher):
         matrix = np.asarray(queries, np.float32).reshape(len(queries), -1 if len(queries) else self._index.d)
         if matrix.shape[1] != self._index.d:
             raise MilcoError(f"queries have {matrix.shape[1]} dimensions, the documents' vectors {self._index.d}")
-        results = [Hits([], np.empty(0, np.float32))] * len(matrix)
+        results, k = [Hits([], np.empty(0, np.float32))] * len(matrix), request.k
         filled = np.flatnonzero(matrix.any(axis=1))
         fetched = min(k + self._spare, len(self.ids))
-        with _openmp_threads(threads):
+        with _openmp_threads(request.threads):
             scores, rows = self._index.search(matrix[filled], fetched)
             for place, number in enumerate(filled.tolist()):
                 best, best_rows, depth = scores[place], rows[place], fetched

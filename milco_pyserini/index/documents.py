@@ -26,7 +26,7 @@ from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_co
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
 from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
-from milco_pyserini.options import GivenFilters, parse_filters
+from milco_pyserini.request import GivenFilters, parse_filters
 
 # Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
 MAX_VALUE_BYTES = 1024

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
 from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, EngineSearcher, GroupHits, Groups, Hits
@@ -23,6 +22,7 @@ from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
+from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -106,27 +106,34 @@ class ExactSearcher(EngineSearcher):
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
 
-    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return hits whose scores are float64 sums of the exact products of float32 weights."""
-        return self._find(queries, k, threads, np.empty(0, np.bool_))
+        # Imported here: numba takes half a second to load, and more to compile the kernel.
+        from milco_pyserini.index.exact_kernel import best_rows
 
-    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
-        """Return hits as find() does, of documents that have one of the values in each field."""
-        return self._find(queries, k, threads, cast(StoredFiles, self._stored).allowed(filters))
+        allowed = np.empty(0, np.bool_)
+        if request.filters:
+            allowed = cast(StoredFiles, self._stored).allowed(request.filters)
+
+        def search(query: dict[str, float]) -> Hits:
+            columns, weights = self._vector(query)
+            with intact(self.path, _ROWS):
+                rows, scores, total = best_rows(*self._postings, columns, weights, len(self.ids), request.k, allowed)
+            return Hits(self.ids.take(rows), scores, total=total)
+
+        return _in_threads(search, queries, request.threads)
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field."""
         return cast(StoredFiles, self._stored).count_values(field, limit)
 
-    def find_groups(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters, field: str
-    ) -> list[Groups]:
-        """Return hits as find_filtered() does, the best for each value of a field."""
+    def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
+        """Return hits as find() does, the best for each value of a field."""
         from milco_pyserini.index.exact_kernel import all_scores
 
         values, groups = self._groups(field)
         sizes = np.bincount(groups, minlength=len(values))
-        allowed = cast(StoredFiles, self._stored).allowed(filters)
+        allowed, k = cast(StoredFiles, self._stored).allowed(request.filters), request.k
 
         def search(query: dict[str, float]) -> Groups:
             with intact(self.path, _ROWS):
@@ -144,7 +151,7 @@ class ExactSearcher(EngineSearcher):
                 found[value] = GroupHits(hits, float(sums[number]), int(sizes[number]))
             return found
 
-        return _in_threads(search, queries, threads)
+        return _in_threads(search, queries, request.threads)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the index has."""
@@ -165,20 +172,6 @@ class ExactSearcher(EngineSearcher):
             if place < end and rows[place] == row:
                 weights[term] = float(postings[place])
         return weights
-
-    def _find(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int, allowed: NDArray[np.bool_]
-    ) -> list[Hits]:
-        # Imported here: numba takes half a second to load, and more to compile the kernel.
-        from milco_pyserini.index.exact_kernel import best_rows
-
-        def search(query: dict[str, float]) -> Hits:
-            columns, weights = self._vector(query)
-            with intact(self.path, _ROWS):
-                rows, scores, total = best_rows(*self._postings, columns, weights, len(self.ids), k, allowed)
-            return Hits(self.ids.take(rows), scores, total=total)
-
-        return _in_threads(search, queries, threads)
 
     def matrix(self) -> "csc_array":
         """Return the index as a float32 matrix [documents, terms]."""

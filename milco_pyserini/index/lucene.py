@@ -35,6 +35,7 @@ from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lu
 from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.options import option
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -143,26 +144,19 @@ class LuceneSearcher(EngineSearcher):
         """Close the index in Java."""
         self._close()
 
-    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return hits with float32 scores. Java works outside of Python's lock.
 
         Threads share queries; if there are more threads than queries, they share the documents of a query.
         """
-        return self.find_filtered(queries, k, threads, {})
+        per_query = max(1, request.threads // max(1, len(queries)))
+        search = partial(self._search, k=request.k, threads=per_query, matching=self._matching(request.filters))
+        return _in_threads(search, queries, request.threads)
 
-    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
-        """Return hits with float32 scores of documents that have one of the values in each field."""
-        # Threads that queries do not need share the documents of one.
-        per_query = max(1, threads // max(1, len(queries)))
-        search = partial(self._search, k=k, threads=per_query, matching=self._matching(filters))
-        return _in_threads(search, queries, threads)
-
-    def find_groups(
-        self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters, field: str
-    ) -> list[Groups]:
-        """Return hits as find_filtered() does, the best for each value of a field."""
-        search = partial(self._search_groups, k=k, matching=self._matching(filters), groups=self._groups(field))
-        return _in_threads(search, queries, threads)
+    def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
+        """Return hits as find() does, the best for each value of a field."""
+        options = {"matching": self._matching(request.filters), "groups": self._groups(field)}
+        return _in_threads(partial(self._search_groups, k=request.k, **options), queries, request.threads)
 
     def _matching(self, filters: Filters) -> Any:
         """Return the documents that pass the filters, in Java; None for all."""

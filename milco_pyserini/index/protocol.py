@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from milco_pyserini.index.documents import (
     MAX_VALUES,
     CheckedDocuments,
     DocumentSource,
-    Filters,
     field_type,
     filter_text,
     parse_document,
@@ -35,7 +34,8 @@ from milco_pyserini.index.documents import (
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.options import Balance, GivenFilters, validate_number
+from milco_pyserini.options import validate_number
+from milco_pyserini.request import Balance, SearchKeywords, SearchRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -270,9 +270,9 @@ class BuildResult:
 
 
 class EngineSearcher:
-    """An open index. Engines implement find(), and stored(), find_filtered() and count_values() if they store
-    documents; everyone else calls search(), documents(), values() and weights(), in as many threads as they like, and
-    close() in the end.
+    """An open index. Engines implement find(), and stored() and count_values() if they store documents; everyone else
+    calls search() or rank(), documents(), values() and weights(), in as many threads as they like, and close() in the
+    end.
 
     Args:
         engine: name of the engine.
@@ -290,7 +290,7 @@ class EngineSearcher:
     """Whether find_groups() is implemented."""
 
     ranged: frozenset[str] = frozenset()
-    """Types of the fields of which find_filtered() takes ranges; it is given the values in the others."""
+    """Types of the fields of which find() takes ranges; it is given the values in the others."""
 
     is_closed = False
 
@@ -327,41 +327,37 @@ class EngineSearcher:
         if self.is_closed:
             raise MilcoError(f"{self.path} is closed: open it again")
 
-    def search(
-        self,
-        queries: Sequence[Any],
-        k: int,
-        threads: int = 1,
-        filters: GivenFilters | None = None,
-        balance: Balance | None = None,
-    ) -> list[Hits]:
+    def search(self, queries: Sequence[Any], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]:
+        """Return the k best documents of each query, as rank() does. options: threads, filters and balance."""
+        return self.rank(queries, SearchRequest.of(k, options))
+
+    def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.
 
         Queries are what the engine takes: {term: weight}, float32 [d] or texts. Terms that the index does not have are
         ignored; a query without terms has no hits.
 
         Args:
-            filters: as for Searcher.search().
-            balance: rank documents by their balanced scores.
+            request: of its options, an engine uses k, threads, filters and balance.
 
         Raises:
             MilcoError: the index is closed or stores no such field, a range is not possible, a score is beyond the
                 range of float32, the engine cannot balance, or its library fails.
         """
         self.require_open()
-        if balance is not None:
-            self.validate_balance(balance)
-        wanted = self._resolve(filters) if filters else {}
-        if not all(wanted.values()):
+        self.validate(request)
+        if request.filters or request.k > self.num_documents:
+            k = max(1, min(request.k, self.num_documents))
+            request = replace(request, k=k, filters=self._resolve(request.filters))
+        if not all(request.filters.values()):
             # No document has a value in the range.
             return [Hits([], np.empty(0, np.float32), total=0) for _ in range(len(queries))]
         with engine_errors(self.engine, "search", self.path):
-            k = min(k, self.num_documents)
-            if balance is not None:
-                found = self.find_groups(queries, k, threads, wanted, balance.field)
-                rankings = [_balanced(groups, k, balance.strength) for groups in found]
+            if (balance := request.balance) is not None:
+                found = self.find_groups(queries, request, balance.field)
+                rankings = [_balanced(groups, request.k, balance.strength) for groups in found]
             else:
-                rankings = self.find_filtered(queries, k, threads, wanted) if wanted else self.find(queries, k, threads)
+                rankings = self.find(queries, request)
         for hits in rankings:
             # The first score is the largest. Negated, so that NaN is an error, too.
             if len(hits) and not abs(hits.scores[0]) <= _LARGEST_SCORE:
@@ -371,13 +367,19 @@ class EngineSearcher:
                 )
         return rankings
 
-    def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
-        """Implement search() for 1 <= k <= num_documents."""
+    def find(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
+        """Implement rank(): the k <= num_documents best, by plain scores, of the documents that pass the filters.
+
+        Filters are {field: values}, or ranges of the types of field in `ranged`.
+        """
         raise NotImplementedError
 
-    def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
-        """Implement search() with filters on stored fields."""
-        raise NotImplementedError
+    def validate(self, request: SearchRequest) -> None:
+        """Raise MilcoError if the index stores no such field, or cannot balance."""
+        if request.filters:
+            validate_filters(request.filters, self.fields, self.path)
+        if request.balance is not None:
+            self.validate_balance(request.balance)
 
     def values(self, field: str) -> Mapping[str, int] | None:
         """Return how many documents have each value of a stored field; None if it has too many different values.
@@ -396,7 +398,7 @@ class EngineSearcher:
         """Implement values(); for more than this number of values, some of them, or None, are enough."""
         raise NotImplementedError
 
-    def _resolve(self, filters: GivenFilters) -> dict[str, Any]:
+    def _resolve(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Return filters by values only: for a range that the engine does not take, those in it."""
         wanted = validate_filters(filters, self.fields, self.path)
         return {
@@ -413,10 +415,8 @@ class EngineSearcher:
             f"{self.engine}: build another index of engine bm25, and search both with `fuse`"
         )
 
-    def find_groups(
-        self, queries: Sequence[Any], k: int, threads: int, filters: Filters, field: str
-    ) -> Sequence[Groups]:
-        """Return the k best documents for each value of a field, for search() with a balance."""
+    def find_groups(self, queries: Sequence[Any], request: SearchRequest, field: str) -> Sequence[Groups]:
+        """Return hits as find() does for each value of a field, for rank() with a balance."""
         raise NotImplementedError
 
     def validate_balance(self, balance: Balance) -> None:
@@ -436,11 +436,11 @@ class EngineSearcher:
             raise MilcoError(f"{what}: it has {many} different values in {self.num_documents:,} documents: {rule}")
 
     def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
-        """Return what search() with a balance adds to the scores of those documents that the index has."""
+        """Return what rank() with a balance adds to the scores of those documents that the index has."""
         self.require_open()
         self.validate_balance(balance)
         with engine_errors(self.engine, "search", self.path):
-            (groups,) = self.find_groups([query], 1, 1, {}, balance.field)
+            (groups,) = self.find_groups([query], SearchRequest(1), balance.field)
         terms = {}
         for docid, document in self.documents(docids).items():
             text = filter_text(document.fields.get(balance.field, ""))

@@ -29,13 +29,14 @@ from typing import Any, cast
 import numpy as np
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.documents import CorpusDocuments, Filters
+from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, EngineSearcher, Hits
 from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 
 PACKAGE = "qdrant-edge-py"
@@ -145,22 +146,18 @@ class QdrantSearcher(EngineSearcher):
         """Close the shard."""
         self._close()
 
-    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return hits with float32 scores. Qdrant works outside of Python's lock."""
-        return self.find_filtered(queries, k, threads, {})
-
-    def find_filtered(self, queries: Sequence[dict[str, float]], k: int, threads: int, filters: Filters) -> list[Hits]:
-        """Return hits as find() does, of documents that have one of the values in each field."""
         from qdrant_edge import FieldCondition, Filter, MatchAny
 
         conditions: list[Any] = [
             FieldCondition(_VALUES, MatchAny([_value(field, value) for value in values]))
-            for field, values in filters.items()
+            for field, values in request.filters.items()
         ]
-        wanted = Filter(must=conditions) if conditions else None
-        if threads == 1:
+        wanted, k = Filter(must=conditions) if conditions else None, request.k
+        if request.threads == 1:
             return [self._search(query, k, wanted) for query in queries]
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(request.threads) as pool:
             return list(pool.map(lambda query: self._search(query, k, wanted), queries))
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:

@@ -27,6 +27,7 @@ from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
 from milco_pyserini.options import option
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import SparseBatch
 
 PACKAGE = "pyseismic-lsr"
@@ -166,7 +167,7 @@ class SeismicSearcher(EngineSearcher):
         other._settings = query_cut, heap_factor, 0, True
         return other
 
-    def find(self, queries: Sequence[dict[str, float]], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return about the k best. Scores are sums over weights that were rounded to 16-bit floats.
 
         The package starts its threads once per process, as many as the first call asks for.
@@ -177,8 +178,9 @@ class SeismicSearcher(EngineSearcher):
             known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
             columns = np.asarray([column for column, _ in known], np.int32)
             vectors.append((columns, np.asarray([weight for _, weight in known], np.float32)))
-        if threads > 1:
-            results = self._search_in_threads(vectors, k, threads)
+        k = request.k
+        if request.threads > 1:
+            results = self._search_in_threads(vectors, k, request.threads)
         else:
             results = [self._index.search(*vector, k, *self._settings) if len(vector[0]) else [] for vector in vectors]
         return [self._hits(result) for result in results]

@@ -6,13 +6,14 @@ A document's score does not depend on the other documents, so the best documents
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.request import SearchRequest
 
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
 # Fields in which the manifests of all shards agree, and what a user calls them.
@@ -115,21 +116,18 @@ class ShardedSearcher(EngineSearcher):
         for shard in self.shards:
             shard.close()
 
-    def find(self, queries: Sequence[Any], k: int, threads: int) -> list[Hits]:
+    def find(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
         """Return the best of the hits of all shards."""
-        return self.find_filtered(queries, k, threads, {})
+        rankings = [shard.rank(queries, request) for shard in self.shards]
+        return [merge_hits(hits, request.k) for hits in zip(*rankings, strict=True)]
 
-    def find_filtered(self, queries: Sequence[Any], k: int, threads: int, filters: Filters) -> list[Hits]:
-        """Return the best of the hits of all shards that pass the filters."""
-        rankings = [shard.search(queries, k, threads, filters) for shard in self.shards]
-        return [merge_hits(hits, k) for hits in zip(*rankings, strict=True)]
-
-    def find_groups(self, queries: Sequence[Any], k: int, threads: int, filters: Filters, field: str) -> list[Groups]:
+    def find_groups(self, queries: Sequence[Any], request: SearchRequest, field: str) -> list[Groups]:
         """Return the best of the hits of all shards for each value; a group consists of the documents of all shards."""
-        found = [
-            shard.find_groups(queries, min(k, shard.num_documents), threads, filters, field) for shard in self.shards
-        ]
-        return [_joined(shards, k) for shards in zip(*found, strict=True)]
+        found = []
+        for shard in self.shards:
+            k = max(1, min(request.k, shard.num_documents))
+            found.append(shard.find_groups(queries, replace(request, k=k), field))
+        return [_joined(shards, request.k) for shards in zip(*found, strict=True)]
 
     def count_values(self, field: str, limit: int) -> Mapping[str, int] | None:
         """Return the sums of the counts of all shards."""

@@ -28,6 +28,7 @@ from milco_pyserini.errors import MilcoError, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.options import validate_number
+from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector
 
@@ -243,6 +244,9 @@ class MilcoRetriever(pt.Transformer):
                 raise MilcoError("alpha weighs the views of texts, not of query_toks: pass it to query_encoder()")
             # The searcher multiplies by it.
             queries = [_weights(query, searcher.index.query_scale) for query in queries]
+        options: SearchKeywords = {"threads": self.threads, "filters": self.filters, "alpha": self.alpha}
+        request = SearchRequest.of(self.num_results, options)
+        searcher.validate(request)
         rows: list[int] = []
         docnos: list[str] = []
         scores: list[float] = []
@@ -250,11 +254,8 @@ class MilcoRetriever(pt.Transformer):
         found = (
             hits
             for batch in _batches(queries, self.batch_size, self.verbose, repr(self.index))
-            for hits in searcher.search_queries(
-                searcher.encode_queries(batch, self.alpha) if is_text else batch,
-                self.num_results,
-                self.threads,
-                self.filters,
+            for hits in searcher.rank(
+                searcher.encode(batch, request) if is_text else [(query,) for query in batch], request
             )
         )
         for row, hits in enumerate(found):

@@ -1,8 +1,7 @@
 """Search with texts or topics: hits of one query, and runs of many."""
 
 from milco_pyserini.search.fusion import fuse
-from milco_pyserini.search.hybrid import HybridSearcher
 from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.search.topics import SearchTopics, read_topics
+from milco_pyserini.search.topics import SearchTopics, read_topics, search_topics
 
-__all__ = ["HybridSearcher", "SearchTopics", "Searcher", "fuse", "read_topics"]
+__all__ = ["SearchTopics", "Searcher", "fuse", "read_topics", "search_topics"]

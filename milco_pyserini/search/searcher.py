@@ -1,129 +1,108 @@
-"""Search an index by texts: queries are encoded as the index's documents were."""
+"""Search one index or several by texts: queries are encoded as the documents were, and hits of several are fused."""
 
-import contextlib
-import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import numpy as np
-
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.directory import Index, open_index, validate_sparse
-from milco_pyserini.index.documents import validate_filters
-from milco_pyserini.index.lookup import CorpusLookup, open_lookup
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryEncoder, QueryOptions
-from milco_pyserini.index.weights import EngineWeights
-from milco_pyserini.options import Balance, GivenFilters, validate_number
-from milco_pyserini.search.base import BaseSearcher
-from milco_pyserini.search.hybrid import HybridSearcher
-from milco_pyserini.search.topics import SearchTopics
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError, unknown_name, validate_name
+from milco_pyserini.index.directory import Index, open_index
+from milco_pyserini.index.documents import filter_text
+from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.request import HYBRID_METHODS, SearchKeywords, SearchRequest
+from milco_pyserini.search.fusion import fuse as fuse_runs
+from milco_pyserini.search.fusion import validate_weights
+from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.explain.explainer import Explainer
     from milco_pyserini.explain.explanation import Explanation
 
-# Factor by which the number of passages grows with each further search.
-_FACTOR = 4
+# Values of a field that a message lists.
+_SHOWN_VALUES = 12
 
 
-class Searcher(BaseSearcher):
-    """An open index with its encoder: texts in, hits out. Works with every engine.
+class Searcher:
+    """An open index with its encoder, or several of one collection: texts in, hits out. Works with every engine.
 
     >>> from milco_pyserini import Searcher
     >>> with Searcher.open("indexes/sample.lucene") as searcher:  # doctest: +SKIP
     ...     hits = searcher.search("Wer entdeckte das Penicillin?", k=3)
     ...     print([(hit.docid, hit.score, hit.text) for hit in hits])
     ...     searcher.explain("Wer entdeckte das Penicillin?", hits[0].docid)
+    >>> with Searcher.open(["indexes/sample.lucene", "indexes/sample.bm25"], fuse="rrf") as searcher:  # doctest: +SKIP
+    ...     for hit in searcher.search("Wer entdeckte das Penicillin?", k=3):
+    ...         print(hit.docid, hit.score, hit.text, hit.by_index)
 
     The encoder is loaded when the first text is searched for. Documents of hits are those that the index stores, or are
-    read from the corpus that it was made of, if that is on this machine.
-
-    Several threads may share a searcher: they search at the same time, and encode their queries one after the other.
+    read from the corpus that it was made of, if that is on this machine; of several indexes, from the first that has
+    them. Several threads may share a searcher: they search at the same time, and encode their queries one after the
+    other.
 
     Args:
-        index: an open index.
-        queries: how queries are encoded.
-        settings: settings of the engine for these searches, such as {"query_cut": 20}.
-        corpus: where the index's documents are now, if they moved.
+        indexes: open indexes, or searchers of them; close() closes them.
+        fuse: of several, how their hits are fused: "rrf" (ranks) or "rsf" (normalized scores).
+        weights: of several, a positive number for each (default: equal).
+
+    Raises:
+        MilcoError: one index is given with fuse, several without it, or one twice; or fuse or weights are invalid.
     """
 
     def __init__(
         self,
-        index: Index,
-        queries: QueryOptions | None = None,
-        settings: Mapping[str, Any] | None = None,
-        corpus: str | None = None,
+        indexes: "Sequence[SearchedIndex | Searcher]",
+        fuse: str | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
-        if not isinstance(index, Index):
-            raise TypeError(f"Searcher() expects an open Index, not {index!r}: use Searcher.open({str(index)!r})")
-        self.options = queries or QueryOptions()
-        self.index, self.engine_searcher = index.open_searcher(settings)
-        self._corpus = corpus
-        self._settings = settings
-        # torch keeps a team of threads for each thread that encodes.
-        self._encoding = threading.Lock()
-        try:
-            self._lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
-        except BaseException:
-            self.engine_searcher.close()
-            raise
+        if not isinstance(indexes, list | tuple):
+            raise TypeError(f"Searcher() expects open indexes, not {indexes!r}: use Searcher.open({str(indexes)!r})")
+        self.indexes: list[SearchedIndex] = []
+        for part in indexes:
+            self.indexes += part.indexes if isinstance(part, Searcher) else [part]
+        self.fuse, self.weights = fuse, tuple(weights or ())
+        names = [index.name for index in self.indexes]
+        if fuse is not None:
+            validate_name("fusion method", fuse, HYBRID_METHODS)
+        for name in names:
+            if names.count(name) > 1:
+                raise MilcoError(f"{name} is given twice: fuse different indexes of a collection")
+        self._validate_fusion(fuse, self.weights)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
-        return repr(self.index).replace("Index", type(self).__name__, 1)
+        if self.fuse is None:
+            return repr(self.index).replace("Index", "Searcher", 1)
+        return f"Searcher({[index.name for index in self.indexes]}, fuse={self.fuse!r})"
 
     def close(self) -> None:
-        """Close the index and free the encoder; a second call has no effect. No thread may be searching.
+        """Close the indexes and free the encoders; a second call has no effect. No thread may be searching.
 
         Searches, and texts of hits that are read from the index, raise MilcoError from then on.
         """
-        self.engine_searcher.close()
-        for name in ("query_encoder", "_explainer"):
-            vars(self).pop(name, None)
+        with ExitStack() as stack:
+            for index in self.indexes:
+                stack.callback(index.close)
 
     def reopened(self) -> "Searcher":
-        """Open the index as it is now, with the same options, and the encoder if it is of weighted terms."""
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-        options, encoder = self.options, self.query_encoder
-        if options.query_encoder is None and isinstance(encoder, MilcoQueryEncoder):
-            options = replace(options, encoder=encoder.encoder)
-        return Searcher(open_index(self.index.path), options, self._settings, self._corpus)
-
-    @overload
-    @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        encoder: "str | Path | MilcoEncoder | None" = None,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        alpha: float | None = None,
-        settings: Mapping[str, Any] | None = None,
-        corpus: str | Path | None = None,
-        query_encoder: "str | Path | MilcoEncoder | None" = None,
-    ) -> Self: ...
-
-    @overload
-    @classmethod
-    def open(
-        cls,
-        path: Sequence[str | Path],
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        fuse: str,
-        weights: Sequence[float] | None = None,
-    ) -> HybridSearcher: ...
+        """Open the indexes as they are now, with the same options, and encoders of weighted terms."""
+        with ExitStack() as opened:
+            indexes = []
+            for index in self.indexes:
+                indexes.append(index.reopened())
+                opened.callback(indexes[-1].close)
+            searcher = Searcher(indexes, self.fuse, self.weights)
+            opened.pop_all()
+        return searcher
 
     @classmethod
     def open(
@@ -139,11 +118,11 @@ class Searcher(BaseSearcher):
         query_encoder: "str | Path | MilcoEncoder | None" = None,
         fuse: str | None = None,
         weights: Sequence[float] | None = None,
-    ) -> Self | HybridSearcher:
-        """Open an index, or several indexes of a collection as one HybridSearcher.
+    ) -> Self:
+        """Open an index, or several of a collection, which are searched together.
 
         Args:
-            path: directory of the index; a list of several, which are searched together, with fuse.
+            path: directory of the index; a list of several, with fuse.
             encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
             device: auto, cpu, cuda or cuda:N.
             dtype: auto, float32, bfloat16 or int8.
@@ -152,8 +131,7 @@ class Searcher(BaseSearcher):
             corpus: where the index's documents are now, if they moved.
             query_encoder: another encoder of queries, such as an English SPLADE, whose English pieces are those of the
                 index; only English terms are searched.
-            fuse: of several indexes, how their hits are fused: "rrf" (ranks) or "rsf" (normalized scores).
-            weights: of several indexes, a positive number for each (default: equal).
+            fuse, weights: of several indexes, as for Searcher().
 
         Raises:
             MilcoError: if there is no index, a file of it is damaged, or its engine is not available; if there are
@@ -161,26 +139,27 @@ class Searcher(BaseSearcher):
         """
         if not isinstance(path, str | Path | Sequence):
             raise TypeError(f"Searcher.open() expects the directory of an index or a list of them, not {path!r}")
-        if not isinstance(path, str | Path):
-            of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
-            for name, value in (of_one | {"query_encoder": query_encoder}).items():
-                if value is not None:
-                    raise MilcoError(f"`{name}` is for one index: open each, and pass them to HybridSearcher()")
-            if fuse is None:
-                raise MilcoError(f"{' '.join(map(str, path))}: to search several indexes together, set `fuse=rrf`")
-            with contextlib.ExitStack() as opened:
-                searchers = [opened.enter_context(cls.open(place, device=device, dtype=dtype)) for place in path]
-                hybrid = HybridSearcher(searchers, fuse, weights)
-                opened.pop_all()
-            return hybrid
+        is_one = isinstance(path, str | Path)
+        paths = [path] if isinstance(path, str | Path) else path
+        of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
+        for name, value in (of_one | {"query_encoder": query_encoder}).items():
+            if value is not None and not is_one:
+                raise MilcoError(f"`{name}` is for one index: open each, and pass them to Searcher()")
         for name, given in (("fuse", fuse), ("weights", weights)):
-            if given is not None:
+            if given is not None and is_one:
                 raise MilcoError(f"`{name}` is for several indexes, got only {path}: give a list of them, or omit it")
-        options = QueryOptions(encoder, device, dtype, alpha, query_encoder)
-        index = open_index(path, sparse=query_encoder is not None)
-        return cls(index, options, settings, None if corpus is None else str(corpus))
+        queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
+        with ExitStack() as opened:
+            indexes = []
+            for place in paths:
+                index = open_index(place, sparse=query_encoder is not None)
+                indexes.append(SearchedIndex(index, queries, settings, None if corpus is None else str(corpus)))
+                opened.callback(indexes[-1].close)
+            searcher = cls(indexes, fuse, weights)
+            opened.pop_all()
+        return searcher
 
-    def with_bm25(self, weights: Sequence[float] | None = None) -> HybridSearcher:
+    def with_bm25(self, weights: Sequence[float] | None = None) -> "Searcher":
         """Return this searcher and BM25 of the texts that a filled server stores as one, which closes this one.
 
         >>> with Searcher.open("indexes/news.opensearch").with_bm25() as searcher:  # doctest: +SKIP
@@ -193,334 +172,232 @@ class Searcher(BaseSearcher):
             MilcoError: the index is not that of a server, or stores no texts, or its target has no BM25.
         """
         try:
-            return HybridSearcher([self, TextSearcher(self)], "rrf", weights)
+            return Searcher([self, SearchedTexts(self.indexes[0])], "rrf", weights)
         except BaseException:
             self.close()
             raise
 
-    @cached_property
-    def query_encoder(self) -> QueryEncoder | None:
-        """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
-        return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
+    @property
+    def index(self) -> Index:
+        """The index; of several, the first."""
+        return self.indexes[0].index
 
     @property
-    def searchers(self) -> "Sequence[Searcher]":
-        """The searcher of each index: this one. HybridSearcher has several."""
-        return [self]
+    def engine_searcher(self) -> EngineSearcher:
+        """What searches the index without encoding; of several, the first."""
+        return self.indexes[0].engine_searcher
+
+    @property
+    def query_encoder(self) -> QueryEncoder | None:
+        """Converts texts to queries; None if texts are queries. Of several indexes, that of the first."""
+        return self.indexes[0].query_encoder
 
     @property
     def name(self) -> str:
-        """The directory of the index, for messages."""
-        return str(self.index.path)
+        """The directories of the indexes, for messages."""
+        return " and ".join(index.name for index in self.indexes)
 
     @property
     def fields(self) -> Mapping[str, str] | None:
-        """The type of each stored field, by which searches can filter; None if the index stores no documents."""
-        return self.engine_searcher.fields
+        """The type of each field that all indexes store, by which searches can filter; None if one stores none."""
+        stored = [index.engine_searcher.fields for index in self.indexes]
+        known = [fields for fields in stored if fields is not None]
+        if len(known) < len(stored):
+            return None
+        return {name: kind for name, kind in known[0].items() if all(name in fields for fields in known)}
 
     def values(self, field: str) -> Mapping[str, int] | None:
-        """Return how many documents have each value of a stored field, as EngineSearcher.values()."""
+        """Return how many documents of the first index have each value of a stored field."""
         return self.engine_searcher.values(field)
-
-    def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
-        """Return an encoded query as {term: weight}, and its encoder; None if queries are not weighted terms."""
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-        encoder = self.query_encoder
-        return (query, encoder.encoder) if isinstance(encoder, MilcoQueryEncoder) else None
 
     @property
     def has_documents(self) -> bool:
         """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
-        return bool(self._lookup.corpora) if isinstance(self._lookup, CorpusLookup) else self._lookup is not None
+        return any(index.has_documents for index in self.indexes)
 
-    @contextlib.contextmanager
+    @contextmanager
     def cached_documents(self) -> Iterator[None]:
-        """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
-        with self._lookup.cached() if isinstance(self._lookup, CorpusLookup) else contextlib.nullcontext():
+        """Keep all documents of the corpora in temporary databases within the block, for very many searches."""
+        with ExitStack() as stack:
+            for index in self.indexes:
+                stack.enter_context(index.cached_documents())
+                if index.engine_searcher.fields is not None:
+                    # It stores its documents: of those behind it, few are looked up.
+                    break
             yield
 
-    def validate_search(self, k: int = 1, filters: GivenFilters | None = None, balance: str | None = None) -> None:
-        """Raise MilcoError, before an encoder is loaded, if search() would. Arguments as for search()."""
-        _validate_count("k", k)
-        if filters:
-            validate_filters(filters, self.fields, self.index.path)
-        if balance is not None:
-            self.engine_searcher.validate_balance(Balance.parse(balance))
-
-    def encode_queries(self, texts: Sequence[str], alpha: float | None = None, views: Sequence[str] = ()) -> Any:
-        """Return a query of the engine for each text, for search_queries(). alpha, views: as for search()."""
-        self.engine_searcher.require_open()
-        _validate_texts(texts)
-        if not len(texts):
-            return []
-        with self._encoding:
-            encoder = self._query_encoder(alpha, views)
-            return list(texts) if encoder is None else encoder.encode_batch(list(texts))
-
-    def search_queries(
-        self,
-        queries: Sequence[Any],
-        k: int = 1000,
-        threads: int = 1,
-        filters: GivenFilters | None = None,
-        min_share: float | None = None,
-        max_passage: bool | str = False,
-        balance: str | None = None,
-    ) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries.
-
-        Args:
-            queries: what encode_queries() returns, or a SparseBatch with its vocabulary.
-            threads, filters, min_share, max_passage, balance: as for search_batch().
-        """
-        if isinstance(queries, SparseBatch):
-            queries = queries.to_dicts()
-        if isinstance(queries, Mapping):
-            raise TypeError("search_queries() expects a list of queries, not one: [query]")
-        _validate_count("k", k)
-        _validate_count("threads", threads)
-        if not len(queries):
-            return []
-        balanced = None if balance is None else Balance.parse(balance)
-        weights = self._weights
-        if min_share is not None:
-            validate_number("min_share", min_share, 0, 1)
-            if weights is None:
-                raise MilcoError(
-                    f"`min_share={min_share:g}`: engine {self.index.engine.name} does not show the terms of documents"
-                )
-        if max_passage is True:
-            validate_passages(self.index)
-        delimiter = max_passage if isinstance(max_passage, str) else PASSAGE_DELIMITER
-        options = (_FACTOR * k if max_passage else None, delimiter, threads, filters, self._lookup, balanced)
-        found = search_documents(self.engine_searcher, queries, k, *options)
-        if weights is not None:
-            found = [
-                replace(hits, shares_of=partial(weights.matched_shares, query, hits.passages))
-                for query, hits in zip(queries, found, strict=True)
-            ]
-        return found if min_share is None else [_matching(hits, min_share) for hits in found]
-
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return the documents of those docids that are available."""
-        self.engine_searcher.require_open()
-        return {} if self._lookup is None else self._lookup.find(docids)
+        """Return the documents of those docids that are available, from the first index that has them."""
+        return _FirstLookup([index.documents for index in self.indexes]).find(docids)
 
-    def search_topics(
-        self,
-        topics: SearchTopics,
-        k: int = 1000,
-        *,
-        threads: int = 1,
-        batch_size: int = 64,
-        passages: int | None = None,
-        delimiter: str = PASSAGE_DELIMITER,
-        remove_query: bool = False,
-        filters: GivenFilters | None = None,
-        balance: str | None = None,
-    ) -> Iterator[tuple[str, Any, Hits]]:
-        """Yield id, query and hits of every topic, in order.
+    def search(self, text: str, k: int = 10, **options: Unpack[SearchKeywords]) -> Hits:
+        """Return the k best documents for a text.
+
+        >>> hits = searcher.search("Who invented the telephone?", k=3)  # doctest: +SKIP
+        >>> hits[0].docid, hits[0].score, hits[0].text  # doctest: +SKIP
 
         Args:
-            topics: texts or encoded queries, from read_topics().
-            batch_size: topics that are encoded and searched at a time.
-            passages: the index holds passages: rank documents by their best one; the least number of passages to fetch.
-            delimiter: between the document and the number in the id of a passage.
-            remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
-            filters, balance: as for search().
-        """
-        self.validate_search(k, filters, balance)
-        for name, count in (("threads", threads), ("batch_size", batch_size)):
-            _validate_count(name, count)
-        balanced = None if balance is None else Balance.parse(balance)
-        # The document that is left out may be among the best.
-        fetched = k + remove_query
-        for start in range(0, len(topics.ids), batch_size):
-            span = slice(start, start + batch_size)
-            if topics.vectors is not None:
-                queries: Sequence[Any] = topics.vectors[span]
-            else:
-                queries = self.encode_queries((topics.texts or [])[span])
-            options = (passages, delimiter, threads, filters, self._lookup, balanced)
-            results = search_documents(self.engine_searcher, queries, fetched, *options)
-            for topic, query, hits in zip(topics.ids[span], queries, results, strict=True):
-                if remove_query:
-                    kept = [place for place, docid in enumerate(hits.docids) if docid != topic][:k]
-                    hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
-                yield topic, query, hits
+            offset: number of better documents to skip.
+            threads: threads that share the documents of a large index (lucene).
+            filters: only documents that have one of the values in each field: "lang=de", ["lang=de", "lang=fr"] or
+                {"lang": ["de", "fr"]}; or a value in a range: "year>=2000" or {"year": {">=": 2000, "<": 2010}}.
+            balance: balance the values of a stored field, such as "lang": the mean score of all documents of a language
+                is subtracted from the score of each; "lang=0.5" subtracts half of it (lucene, exact, remote).
+            min_share: drop those of the k best that match less of the query's weight (Hit.share), from 0 to 1; of one
+                index.
+            max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); True, or
+                the delimiter of document and number in the ids of a corpus that was split before it was encoded.
+            passages: the least number of passages to fetch (default: 4 k).
+            fuse, weights: of several indexes, in place of those of open().
+            depth: of several indexes, the max(k, depth) best documents of each count (default: 100).
+            alpha: weigh the views of the query, as Searcher.open() does for all queries; of one index.
+            views: search with some views only, of "pivot" and "source"; none for all that the index has; of one index.
 
-    def explain(
-        self,
-        text: str,
-        docid: str,
-        *,
-        alpha: float | None = None,
-        views: Sequence[str] = (),
-        balance: str | None = None,
-    ) -> "Explanation":
+        Raises:
+            MilcoError: if a value is out of its range, the index stores no such field, lacks a view, has no shares,
+                holds no passages or cannot balance, or the encoder does not fit.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
+        return self.search_batch([text], k, **options)[0]
+
+    def search_batch(self, texts: Sequence[str], k: int = 1000, **options: Unpack[SearchKeywords]) -> list[Hits]:
+        """Return the k best documents for each of many texts, in their order.
+
+        Args:
+            options: as for search(); threads is the number of threads that search.
+        """
+        request = SearchRequest.of(k, options)
+        self.validate(request)
+        queries = self.encode(texts, request)
+        found = self.rank(queries, request)
+        if request.filters and not request.min_share and found and not any(map(len, found)):
+            self.report_filtered(queries, request)
+        return found
+
+    def explain(self, text: str, docid: str, *, index: str = "", **options: Unpack[SearchKeywords]) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.
 
-        alpha, views, balance: as for search().
+        Args:
+            index: of several indexes, the directory of the one whose score is explained.
+            options: those of the search.
 
         Raises:
             UnknownDocument: if the index has no such document.
-            MilcoError: if the queries of the index are not weighted terms.
+            MilcoError: if the queries of the index are not weighted terms, or there are several indexes and none is
+                named.
         """
         _validate_texts([text])
         if not isinstance(docid, str):
             raise TypeError(f"docid is {docid!r}, expected a str")
-        self.validate_search(balance=balance)
-        return self.explainer(alpha, views).explain(text, [docid], balance=balance)[0]
+        request = SearchRequest.of(10, options)
+        self.one(index).validate(request)
+        return self.explainer(index).explain(text, [docid], request)[0]
 
-    def explainer(self, alpha: float | None = None, views: Sequence[str] = ()) -> "Explainer":
+    def explainer(self, index: str = "") -> "Explainer":
         """Return what explains the scores of several documents at a time. Arguments and errors as for explain()."""
-        self.engine_searcher.require_open()
-        validate_sparse(self.index)
-        if self.options.query_encoder is not None:
-            raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
-        with self._encoding:
-            encoder = cast("MilcoQueryEncoder", self._query_encoder(alpha, views))
-        return self._explainer.with_encoder(encoder)
+        return self.one(index).explainer
 
-    def _query_encoder(self, alpha: float | None, views: Sequence[str]) -> QueryEncoder | None:
-        """Return the encoder of queries with other views or another alpha."""
-        if alpha is None and not views:
-            return self.query_encoder
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
+    def one(self, name: str = "") -> SearchedIndex:
+        """Return the index of a name (its directory), or the only one. Raises MilcoError if there is none."""
+        indexes = {index.name: index for index in self.indexes}
+        if name and name not in indexes:
+            raise unknown_name("index", name, indexes)
+        if not name and len(indexes) > 1:
+            raise MilcoError(
+                "several indexes were searched, and a fused score has no terms: explain the score in one of them, such "
+                f"as `index={self.indexes[0].name}`"
+            )
+        return indexes[name] if name else self.indexes[0]
 
-        encoder = self.query_encoder
-        if not isinstance(encoder, MilcoQueryEncoder):
-            name, query_type = self.index.engine.name, self.index.engine.query_type
-            raise MilcoError(f"alpha and views are for weighted terms: queries of engine {name} are {query_type}")
-        if views:
-            encoder = encoder.with_views(views)
-        return encoder if alpha is None else encoder.with_alpha(alpha)
+    # The steps of a search, for those who take them one by one.
 
-    @cached_property
-    def _weights(self) -> EngineWeights | None:
-        """What the engine multiplies; None if its index cannot be read."""
-        return EngineWeights(self.engine_searcher, self.index) if self.engine_searcher.has_weights else None
+    def validate(self, request: SearchRequest) -> None:
+        """Raise MilcoError, before an encoder is loaded or the first index is searched, if it cannot be answered."""
+        request = self._fused_request(request)
+        self._validate_fusion(request.fuse, request.weights)
+        for index in self.indexes:
+            index.validate(request)
 
-    @cached_property
-    def _explainer(self) -> "Explainer":
-        # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
-        from milco_pyserini.explain.contributions import find_store
-        from milco_pyserini.explain.explainer import Explainer
+    def encode(self, texts: Sequence[str], request: SearchRequest) -> list[tuple[Any, ...]]:
+        """Return the queries of all indexes for each text, for rank()."""
+        _validate_texts(texts)
+        self._fused_request(request)
+        return list(zip(*[index.encode(texts, request) for index in self.indexes], strict=True))
 
-        encoder = cast("MilcoQueryEncoder", self.query_encoder)
-        return Explainer(self.index, encoder, self._lookup, find_store(self.index), self.engine_searcher)
+    def rank(self, queries: Sequence[tuple[Any, ...]], request: SearchRequest) -> list[Hits]:
+        """Return the k best documents for each of many encoded queries, of a request that validate() takes."""
+        request = self._fused_request(request)
+        if not len(queries):
+            return []
+        last = request.offset + request.k
+        wanted = replace(request, k=max(last, request.depth) if request.fuse else last)
+        rankings = [
+            index.rank(encoded, wanted) for index, encoded in zip(self.indexes, zip(*queries, strict=True), strict=True)
+        ]
+        found = rankings[0]
+        if request.fuse:
+            found = [self._fused(hits, replace(wanted, k=last)) for hits in zip(*rankings, strict=True)]
+        return [hits[request.offset :] for hits in found] if request.offset else found
 
+    def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
+        """Return a query as {term: weight}, and its encoder, of the first index whose queries are weighted terms."""
+        found = (index.weighted_terms(part) for index, part in zip(self.indexes, query, strict=True))
+        return next(filter(None, found), None)
 
-class TextSearcher(Searcher):
-    """BM25 of the texts that a filled server stores, by the connections of its searcher, which closes them."""
+    def report_filtered(self, queries: Sequence[tuple[Any, ...]], request: SearchRequest) -> None:
+        """Log that filters leave no hit, and which values of the fields the best documents have without them."""
+        documents = [hit.document for hit in self.rank(queries[:1], SearchRequest(100))[0] if hit.document]
+        lists = []
+        for name in request.filters:
+            fields = [document.fields[name] for document in documents if name in document.fields]
+            values = {filter_text(item) for value in fields for item in (value if isinstance(value, list) else [value])}
+            lists += [f"{name} {', '.join(sorted(values)[:_SHOWN_VALUES])}"] if values else []
+        best = f"; without filters, the best have {' and '.join(lists)}" if lists else ""
+        these = "this query" if len(queries) == 1 else f"these {len(queries):,} queries"
+        log(f"No document that passes the filters has a term of {these}{best}")
 
-    def __init__(self, searcher: Searcher) -> None:
-        self.options, self.index, self._lookup = searcher.options, searcher.index, searcher._lookup
-        self.engine_searcher = searcher.engine_searcher.bm25()
-        self._encoding = threading.Lock()
+    def _fused_request(self, request: SearchRequest) -> SearchRequest:
+        """Return a request with the fusion of this searcher, unless it has its own."""
+        if request.fuse is not None or self.fuse is None:
+            return request
+        return replace(request, fuse=self.fuse, weights=request.weights or self.weights)
 
-    @property
-    def name(self) -> str:
-        """The name of the index, and what it is searched by."""
-        return f"{super().name} (bm25)"
+    def _validate_fusion(self, fuse: str | None, weights: Sequence[float]) -> None:
+        names = " ".join(index.name for index in self.indexes) or "none"
+        if fuse is None and len(self.indexes) != 1:
+            raise MilcoError(f"{names}: to search several indexes together, set `fuse=rrf`")
+        if fuse is not None and len(self.indexes) < 2:
+            raise MilcoError(f"`fuse={fuse}` takes two indexes or more, got {names}")
+        if weights:
+            validate_weights(weights, len(self.indexes), fuse or "one index")
 
-    @cached_property
-    def query_encoder(self) -> None:
-        """None: texts are queries."""
-        return None
-
-
-def search_documents(
-    searcher: EngineSearcher,
-    queries: Sequence[Any],
-    documents: int,
-    passages: int | None,
-    delimiter: str = PASSAGE_DELIMITER,
-    threads: int = 1,
-    filters: GivenFilters | None = None,
-    lookup: DocumentLookup | None = None,
-    balance: Balance | None = None,
-) -> list[Hits]:
-    """Return the best documents for each query; a document's score is that of its best passage.
-
-    Queries whose passages belong to fewer documents than wanted are searched again, for more passages, until there are
-    enough documents or no more passages.
-
-    Args:
-        documents: number of documents per query.
-        passages: number of passages to fetch first; None if the index holds documents.
-        lookup: finds the documents of hits.
-        balance: of the scores of hits.
-    """
-    if passages is None:
-        found = searcher.search(queries, documents, threads, filters, balance)
-        return [replace(hits, lookup=lookup) for hits in found]
-    found = [Hits([], np.empty(0, np.float32))] * len(queries)
-    pending = list(range(len(queries)))
-    fetch = max(passages, documents)
-    while pending:
-        results = searcher.search([queries[number] for number in pending], fetch, threads, filters, balance)
-        incomplete = []
-        for number, hits in zip(pending, results, strict=True):
-            found[number] = best_passages(replace(hits, lookup=lookup), documents, delimiter)
-            if len(found[number]) < documents and len(hits) == fetch:
-                incomplete.append(number)
-        pending = incomplete
-        fetch *= _FACTOR
-    return found
-
-
-def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER) -> Hits:
-    """Return the first documents of a ranking of passages; ties in ascending order of docid.
-
-    The id of a passage ends in the delimiter and a number; any other id is that of a document. What is known of a
-    document is what its best passage's id finds.
-    """
-    number = re.compile(rf"{re.escape(delimiter)}[0-9]+\Z")
-    best: dict[str, int] = {}
-    for place, passage in enumerate(hits.docids):
-        best.setdefault(number.sub("", passage), place)
-    ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
-    passages = {docid: hits.docids[best[docid]] for docid in ranked}
-    lookup = hits.lookup and _PassageLookup(hits.lookup, passages)
-    return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup, passages=passages)
-
-
-def holds_passages(index: Index) -> bool:
-    """Return whether the docids of an index are those of passages, or may be."""
-    about = index.manifest.get("vectors", {"plain": True})
-    return bool(about.get("split_passages") or about.get("plain"))
-
-
-def validate_passages(index: Index) -> None:
-    """Raise MilcoError if the docids of an index are not those of passages.
-
-    External vectors and texts do not state what they are: there the user must know.
-    """
-    if not holds_passages(index):
-        raise MilcoError(
-            f"{index.path} does not hold passages (encode --split-passages), and truncating its docids at a "
-            f"{PASSAGE_DELIMITER} would mix up documents: omit `max_passage`, or give the delimiter if the corpus "
-            "was split"
+    def _fused(self, rankings: Sequence[Hits], request: SearchRequest) -> Hits:
+        runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]
+        # Of an index of complete documents, these are their own passages.
+        passages = [dict(hits.passages) for hits in rankings if hits.passages is not None]
+        depth, k = max(request.depth, request.k), request.k
+        ((_, fused),) = fuse_runs(runs, request.fuse or "rrf", weights=request.weights or None, depth=depth, k=k)
+        return replace(
+            fused,
+            lookup=_FirstLookup([hits.lookup.find for hits in rankings if hits.lookup is not None]),
+            passages=ChainMap(*passages) if passages else None,
+            by_index={index.name: hits for index, hits in zip(self.indexes, rankings, strict=True)},
         )
 
 
 @dataclass(frozen=True)
-class _PassageLookup:
-    """Finds documents by the ids of passages. passages: docid -> id of a passage."""
+class _FirstLookup:
+    """Finds documents by the first of several functions that has them."""
 
-    lookup: DocumentLookup
-    passages: Mapping[str, str]
+    finds: "Sequence[Callable[[Sequence[str]], Mapping[str, Document]]]"
 
     def find(self, docids: Sequence[str]) -> "dict[str, Document]":
-        found = self.lookup.find([self.passages[docid] for docid in docids])
-        return {docid: replace(found[name], id=docid) for docid in docids if (name := self.passages[docid]) in found}
-
-
-def _matching(hits: Hits, min_share: float) -> Hits:
-    kept = [place for place, hit in enumerate(hits) if (hit.share or 0) >= min_share]
-    return replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
+        documents: dict[str, Document] = {}
+        for find in self.finds:
+            if missing := [docid for docid in docids if docid not in documents]:
+                documents.update(find(missing))
+        return documents
 
 
 def _validate_texts(texts: Any) -> None:
@@ -529,7 +406,7 @@ def _validate_texts(texts: Any) -> None:
         advice = "see search()"
     elif isinstance(texts, Mapping):
         advice = "pass its .values()"
-    elif hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
+    elif hasattr(texts, "columns"):
         # A data frame yields the names of its columns.
         advice = "pass a column, such as df['text']"
     if advice:
@@ -537,9 +414,3 @@ def _validate_texts(texts: Any) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"text {number} is {type(text).__name__}, expected a str")
-
-
-def _validate_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}, expected an integer")
-    validate_number(name, value, minimum=1)

@@ -1,7 +1,8 @@
 """Topics of a search: texts to encode, or vectors that were encoded before."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.directory import Index
-from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.lines import first_line
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.options import validate_number
+from milco_pyserini.request import SearchRequest
+from milco_pyserini.search.searcher import Searcher
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,39 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
         except BadLineError as error:
             raise MilcoError(f"{name}: {error}") from None
     return topics
+
+
+def search_topics(
+    searcher: Searcher,
+    topics: SearchTopics,
+    request: SearchRequest,
+    batch_size: int = 64,
+    remove_query: bool = False,
+) -> Iterator[tuple[str, Any, Hits]]:
+    """Yield id, queries of all indexes, and hits of every topic, in order.
+
+    Args:
+        batch_size: topics that are encoded and searched at a time.
+        remove_query: leave out the document with the topic's id, as BEIR does for ArguAna and Quora.
+
+    Raises:
+        MilcoError: as Searcher.search() does, or topics are vectors and there are several indexes.
+    """
+    validate_number("batch_size", batch_size, minimum=1)
+    searcher.validate(request)
+    if topics.vectors is not None and len(searcher.indexes) > 1:
+        raise MilcoError("several indexes are searched for texts, which each encodes in its own way: give texts")
+    # The document that is left out may be among the best.
+    wanted = replace(request, k=request.k + remove_query)
+    given: Sequence[Any] = (topics.texts if topics.vectors is None else topics.vectors) or []
+    for start in range(0, len(topics.ids), batch_size):
+        span = slice(start, start + batch_size)
+        queries = [(item,) for item in given[span]] if topics.vectors else searcher.encode(given[span], request)
+        for topic, query, hits in zip(topics.ids[span], queries, searcher.rank(queries, wanted), strict=True):
+            if remove_query:
+                kept = [place for place, docid in enumerate(hits.docids) if docid != topic][: request.k]
+                hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
+            yield topic, query, hits
 
 
 def _has_vectors(path: Path) -> bool:

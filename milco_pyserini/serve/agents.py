@@ -1,16 +1,20 @@
 """Search and explanations as tools of the Model Context Protocol (MCP), for agents."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import Tool
+from pydantic import Field
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.serve.service import SearchRequest, SearchService, document_json
+from milco_pyserini.request import SCORING
+from milco_pyserini.serve.schema import NOT_SERVED, request_fields
+from milco_pyserini.serve.service import SearchService, document_json, served_request
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
@@ -22,15 +26,7 @@ def create_mcp_server(service: SearchService) -> MCPServer:
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
     server = _StrictServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
-    @server.tool()
-    async def search(
-        query: str,
-        k: int = 10,
-        offset: int = 0,
-        alpha: float | None = None,
-        filters: dict[str, list[str] | dict[str, str]] | None = None,
-        balance: str | None = None,
-    ) -> dict[str, Any]:
+    async def search(query: str, **options: Any) -> dict[str, Any]:
         """Search the collection; return ranked hits with docid, score, title and snippet.
 
         Where the collection is indexed by passages, hits are documents by their best one: passage is its id, text its
@@ -38,19 +34,13 @@ def create_mcp_server(service: SearchService) -> MCPServer:
 
         Args:
             query: words or a question, in any language.
-            k: number of hits, from 1 to 100.
-            offset: number of better hits to skip.
-            alpha: weight from 0 to 1 of the meaning in English; the query's own words have 1 - alpha. 0.8 finds more in
+            alpha: the pivot view is the meaning in English, the source view the query's own words. 0.8 finds more in
                 other languages than the query's.
-            filters: only documents that have one of the values in each field, such as {"lang": ["de", "fr"]}, or a
-                value in a range, such as {"year": {">=": "2000", "<": "2010"}}.
-            balance: "lang", if hits have it as a field, gives every language its due: the mean score of all documents
-                of a language is subtracted from the score of each.
+            filters: such as {"lang": ["de", "fr"], "year": {">=": "2000", "<": "2010"}}.
         """
         by_document = service.about.has_passages
-        options: dict[str, Any] = {"filters": filters or {}, "max_passage": by_document, "balance": balance}
         with _as_tool_error():
-            response = await service.search(SearchRequest(query, k, offset, alpha, **options))
+            response = await service.search(query, served_request(**options, max_passage=by_document))
         answer = response.to_json()
         for hit, found in zip(answer["hits"], response.hits, strict=True):
             del hit["highlights"]
@@ -60,20 +50,16 @@ def create_mcp_server(service: SearchService) -> MCPServer:
                 hit["text"] = found.document.text if found.document else None
         return answer
 
-    async def explain(
-        query: str, docid: str, alpha: float | None = None, balance: str | None = None, index: str = ""
-    ) -> dict[str, Any]:
+    async def explain(query: str, docid: str, index: str = "", **options: Any) -> dict[str, Any]:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
         Args:
-            query: the query of a search.
+            query: the query of a search; other arguments are those of that search, too.
             docid: docid of one of its hits; of a hit with a passage, the passage.
-            alpha: that of the search.
-            balance: that of the search.
             index: if hits have by_index, the index whose score is explained, as named there.
         """
         with _as_tool_error():
-            (found,) = await service.explain(SearchRequest(query, alpha=alpha, balance=balance), [docid], index)
+            (found,) = await service.explain(query, [docid], served_request(**options), index)
         terms = [
             {
                 "term": match.term.text,
@@ -88,8 +74,9 @@ def create_mcp_server(service: SearchService) -> MCPServer:
         balanced = {"balance": found.balance.to_json()} if found.balance else {}
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms, **balanced}
 
+    server.tool()(_with_options(search, request_fields(without=(*NOT_SERVED, "views", "max_passage"))))
     if service.about.has_explanations:
-        server.tool()(explain)
+        server.tool()(_with_options(explain, request_fields(*SCORING, without=("views",))))
 
     @server.tool()
     async def document(docid: str) -> dict[str, Any]:
@@ -102,6 +89,25 @@ def create_mcp_server(service: SearchService) -> MCPServer:
             return document_json(await service.document(docid))
 
     return server
+
+
+def _with_options(tool: Callable[..., Any], fields: Mapping[str, tuple[Any, Any]]) -> Callable[..., Any]:
+    """Return a tool whose signature has options of a search in place of **options. Filters are an object."""
+    signature = inspect.signature(tool)
+    parameters = list(signature.parameters.values())[:-1]
+    for name, (kind, field) in fields.items():
+        if kind == list[str]:
+            kind, field.default = dict[str, list[str] | dict[str, str]] | None, None
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated.__class_getitem__((kind, Field(description=field.description))),  # type: ignore
+            )
+        )
+    tool.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return tool
 
 
 class _StrictServer(MCPServer):

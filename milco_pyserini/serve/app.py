@@ -28,7 +28,6 @@ from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, show
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
-from milco_pyserini.options import parse_filters
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
@@ -44,7 +43,6 @@ from milco_pyserini.serve.schema import (
     SearchAnswer,
     SearchBody,
     SearchesAnswer,
-    SearchOptions,
     SearchParameters,
 )
 from milco_pyserini.serve.service import (
@@ -52,9 +50,10 @@ from milco_pyserini.serve.service import (
     MAX_DEPTH,
     MAX_QUERY_CHARACTERS,
     Busy,
-    SearchRequest,
     SearchService,
     document_json,
+    query_text,
+    served_request,
 )
 
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
@@ -192,56 +191,49 @@ def create_app(
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
             raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
         conditions = request.query_params.getlist("filters")
-        filters = parse_filters(conditions)
+        options: dict[str, Any] = {"filters": conditions, "balance": balance or None}
         offset, by_document = (int(page_number) - 1) * service.k, service.about.has_passages
-        facets = tuple(name for name in service.about.fields if name not in filters)
-        options: dict[str, Any] = {"filters": filters, "facets": facets, "balance": balance or None}
-        wanted = SearchRequest(q, service.k, offset, max_passage=by_document, **options)
+        wanted = served_request(k=service.k, offset=offset, max_passage=by_document, **options)
         content: dict[str, Any] = {"balance": balance}
         if not docids:
+            facets = [name for name in service.about.fields if name not in wanted.filters]
             content["filtered"] = list(dict.fromkeys(conditions))
-            return HTMLResponse(page(wanted.text, response=await service.search(wanted), **content))
-        explanations = await service.explain(wanted, docids, index)
+            return HTMLResponse(page(query_text(q), response=await service.search(q, wanted, facets), **content))
+        explanations = await service.explain(q, docids, wanted, index)
         comparison = compare(*explanations) if len(explanations) == 2 else None
-        return HTMLResponse(page(wanted.text, explanations=explanations, comparison=comparison, **content))
+        return HTMLResponse(page(query_text(q), explanations=explanations, comparison=comparison, **content))
 
     @app.get(_FRAGMENT, include_in_schema=False)
     async def explanation(q: str = "", doc: str = "", balance: str = "", index: str = "") -> Response:
-        (found,) = await service.explain(SearchRequest(q, balance=balance or None), [doc], index)
+        options: dict[str, Any] = {"balance": balance or None}
+        (found,) = await service.explain(q, [doc], served_request(**options), index)
         return HTMLResponse(explanation_fragment(found))
-
-    def search_request(text: str, given: SearchOptions) -> SearchRequest:
-        filters, views = parse_filters(given.filters), tuple(given.views)
-        return SearchRequest(
-            text, given.k, given.offset, given.alpha, views, filters, (), given.max_passage, given.balance
-        )
 
     @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:
-        return _json((await service.search(search_request(given.q, given))).to_json())
+        return _json((await service.search(given.q, given.request())).to_json())
 
     @app.post("/search", responses={200: {"model": SearchesAnswer}}, summary="Search for several queries")
     async def search_several(body: SearchBody) -> Response:
         for number, text in enumerate(body.queries):
             if not text.split():
                 raise MilcoError(f"`queries.{number}` is empty: omit it")
-        requests = [search_request(text, body) for text in body.queries]
-        return _json({"results": [response.to_json() for response in await service.search_batch(requests)]})
+        responses = await service.search_batch(body.queries, body.request())
+        return _json({"results": [response.to_json() for response in responses]})
 
     @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")
     async def explain(given: Annotated[ExplainParameters, Query()]) -> Response:
-        request = SearchRequest(given.q, alpha=given.alpha, views=tuple(given.views), balance=given.balance)
-        (found,) = await service.explain(request, [given.docid], given.index)
+        (found,) = await service.explain(given.q, [given.docid], given.request(), given.index)
         return _json(found.to_json())
 
     @app.get("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode a query")
     async def encode_query(given: Annotated[QueryParameters, Query()]) -> Response:
-        vectors = await service.encode([SearchRequest(given.q).text], "query", given.alpha, given.views)
+        vectors = await service.encode([query_text(given.q)], "query", given.request())
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
     @app.post("/encode", responses={200: {"model": EncodeAnswer}}, summary="Encode queries or documents")
     async def encode_texts(body: EncodeBody) -> Response:
-        vectors = await service.encode(body.texts, body.kind, body.alpha, body.views)
+        vectors = await service.encode(body.texts, body.kind, body.request())
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
     @app.get("/fields", responses={200: {"model": FieldsAnswer}}, summary="List the stored fields and their values")

@@ -11,13 +11,15 @@ from typing import Any, Self, cast
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.contract import MilcoQueryEncoder
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import validate_sparse
 from milco_pyserini.index.shards import find_shards
 from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.manifest import MANIFEST
-from milco_pyserini.search.hybrid import HybridSearcher
-from milco_pyserini.search.searcher import Searcher, holds_passages
+from milco_pyserini.request import Balance, SearchRequest
+from milco_pyserini.search.passages import holds_passages
+from milco_pyserini.search.searched_index import SearchedIndex
+from milco_pyserini.search.searcher import Searcher
 
 _TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
 _EXAMPLES = 6
@@ -54,13 +56,14 @@ class IndexDescription:
         return bool(self.explained)
 
     @classmethod
-    def of(cls, searcher: Searcher | HybridSearcher, primary: Searcher) -> Self:
+    def of(cls, searcher: Searcher, primary: SearchedIndex) -> Self:
         """Describe open indexes. primary: that whose encoder and examples are shown."""
-        parts, vectors = searcher.searchers, primary.index.vectors
-        language = next((name for name in ("lang", "language") if name in (primary.fields or ())), "")
+        parts, vectors = searcher.indexes, primary.index.vectors
+        fields = primary.engine_searcher.fields or ()
+        language = next((name for name in ("lang", "language") if name in fields), "")
         balance = ""
         with contextlib.suppress(MilcoError):
-            searcher.validate_search(balance=language)
+            searcher.validate(SearchRequest(balance=Balance(language)))
             balance = language
         return cls(
             name=" + ".join(part.index.path.resolve().name for part in parts),
@@ -94,12 +97,12 @@ class OpenedIndex:
         MilcoError: no index is one of terms, or an encoder does not fit its index.
     """
 
-    def __init__(self, searcher: Searcher | HybridSearcher, manifests: Sequence[Any] | None = None) -> None:
+    def __init__(self, searcher: Searcher, manifests: Sequence[Any] | None = None) -> None:
         self.searcher = searcher
-        of_terms = [part for part in searcher.searchers if isinstance(part.index.engine, SparseEngine)]
+        of_terms = [part for part in searcher.indexes if isinstance(part.index.engine, SparseEngine)]
         if not of_terms:
-            validate_sparse(searcher.searchers[0].index)
-        for part in searcher.searchers:
+            validate_sparse(searcher.index)
+        for part in searcher.indexes:
             # Loads the encoder.
             _ = part.query_encoder
         self.primary = next(filter(_is_explained, of_terms), of_terms[0])
@@ -125,7 +128,7 @@ class OpenedIndex:
         return cls._of(Searcher.open(path, **options), manifests)
 
     @classmethod
-    def _of(cls, searcher: Searcher | HybridSearcher, manifests: Sequence[Any]) -> Self:
+    def _of(cls, searcher: Searcher, manifests: Sequence[Any]) -> Self:
         with contextlib.ExitStack() as stack:
             stack.callback(searcher.close)
             opened = cls(searcher, manifests)
@@ -143,20 +146,15 @@ class OpenedIndex:
 
     @property
     def _paths(self) -> list[Path]:
-        return [part.index.path for part in self.searcher.searchers]
+        return [part.index.path for part in self.searcher.indexes]
 
-    def explained(self, index: str = "") -> Searcher:
+    def explained(self, index: str = "") -> SearchedIndex:
         """Return the index whose scores are explained: that of the path, or the primary one. Raises MilcoError."""
-        if not index:
-            return self.primary
-        parts = {part.name: part for part in self.searcher.searchers}
-        if index not in parts:
-            raise unknown_name("index", index, parts)
-        return parts[index]
+        return self.searcher.one(index) if index else self.primary
 
     def ping(self) -> None:
         """Raise Unreachable unless the engine of every index can answer."""
-        for part in self.searcher.searchers:
+        for part in self.searcher.indexes:
             part.engine_searcher.ping()
 
     def retain(self) -> None:
@@ -193,7 +191,7 @@ def example_queries(vectors: Mapping) -> list[str]:
     return queries[:: len(queries) // _EXAMPLES + 1]
 
 
-def _is_explained(part: Searcher) -> bool:
+def _is_explained(part: SearchedIndex) -> bool:
     encoder = part.query_encoder
     return isinstance(encoder, MilcoQueryEncoder) and encoder.encoder.network.has_token_states
 

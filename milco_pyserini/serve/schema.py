@@ -1,22 +1,24 @@
 """Parameters and answers of the API: what requests are read into, and what /openapi.json describes."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
-from milco_pyserini.serve.service import MAX_DEPTH, MAX_HITS, MAX_LISTED, MAX_QUERIES, MAX_QUERY_CHARACTERS, MAX_TEXTS
+from milco_pyserini.options import option_fields, value_types
+from milco_pyserini.request import SCORING, SearchRequest
+from milco_pyserini.serve.service import (
+    MAX_LISTED,
+    MAX_QUERIES,
+    MAX_QUERY_CHARACTERS,
+    MAX_TEXTS,
+    ServedRequest,
+    served_request,
+)
 
 # Largest body of a request.
 MAX_BODY_BYTES = 2**20
-
-_ALPHA = "weight of the query's pivot view, from 0 to 1; its source view has 1 - alpha (default: that of the server)"
-_VIEWS = "views of the query that are used; none for all that the index has"
-_BALANCE = (
-    "FIELD or FIELD=STRENGTH, such as lang: subtract the mean score of all documents of a language from the score of "
-    "each"
-)
-View = Literal["pivot", "source"]
 
 
 class _Strict(BaseModel):
@@ -32,53 +34,72 @@ class _Query(_Strict):
     )
 
 
-class _Weights(_Strict):
-    views: list[View] = Field([], description=_VIEWS)
-    alpha: float | None = Field(None, description=_ALPHA, json_schema_extra={"minimum": 0, "maximum": 1})
+# Options of a search that are the server's business, or of one index.
+NOT_SERVED = ("threads", "min_share", "passages", "fuse", "weights", "depth")
+
+
+class _Request(_Strict):
+    """Has options of a search as fields, as request_model() adds them."""
+
+    def request(self) -> SearchRequest:
+        """Return the request. Raises MilcoError if a value is out of its range."""
+        names = option_fields(ServedRequest).keys()
+        return served_request(**{name: value for name, value in self.model_dump().items() if name in names})
+
+
+def request_fields(*names: str, without: Sequence[str] = NOT_SERVED) -> dict[str, tuple[Any, Any]]:
+    """Return type and pydantic's field of options of a search: those that are named, or all without some."""
+    types, found = value_types(ServedRequest), dict[str, tuple[Any, Any]]()
+    for name, field in option_fields(ServedRequest).items():
+        if name not in (names or types) or name in without:
+            continue
+        kind, several = types[name]
+        value = Literal[field.metadata["choices"]] if field.metadata["choices"] else kind
+        kind = list[value] if several else value if field.default is not None else value | None  # type: ignore
+        bounds = zip(("minimum", "maximum"), field.metadata["range"], strict=False)
+        found[name] = (
+            kind,
+            Field(
+                [] if several else field.default,
+                description=": ".join(filter(None, (field.metadata["metavar"], field.metadata["help"]))),
+                json_schema_extra={bound: limit for bound, limit in bounds if limit is not None},
+            ),
+        )
+    return found
+
+
+def _request_model(*names: str) -> Any:
+    return create_model("RequestModel", __base__=_Request, **request_fields(*names))  # type: ignore[call-overload]
+
+
+_Search: Any = _request_model()
+_Weights: Any = _request_model("alpha", "views")
+_Scoring: Any = _request_model(*SCORING)
+View = Literal["pivot", "source"]
 
 
 class QueryParameters(_Weights, _Query):
     """Parameters of one query."""
 
 
-class SearchOptions(_Weights):
-    """How to search, for one query or several."""
-
-    filters: list[str] = Field(
-        [],
-        description="FIELD=VALUE, repeated: values of one field are alternatives, all fields must have one; or a "
-        "range: FIELD>=VALUE (>, <=, <)",
-    )
-    k: int = Field(
-        10, description=f"documents to return, up to {MAX_HITS}", json_schema_extra={"minimum": 1, "maximum": MAX_HITS}
-    )
-    offset: int = Field(
-        0,
-        description=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
-        json_schema_extra={"minimum": 0, "maximum": MAX_DEPTH - 1},
-    )
-    max_passage: bool = Field(False, description="documents by their best passage, if the index holds passages")
-    balance: str | None = Field(None, description=_BALANCE)
-
-
-class SearchParameters(SearchOptions, _Query):
+class SearchParameters(_Search, _Query):
     """Parameters of GET /search."""
 
 
-class SearchBody(SearchOptions, strict=True):
+class SearchBody(_Search):
     """Body of POST /search."""
 
+    model_config = ConfigDict(strict=True)
     queries: list[str] = Field(
         description=f"up to {MAX_QUERIES} queries, each of up to {MAX_QUERY_CHARACTERS:,} characters",
         json_schema_extra={"minItems": 1, "maxItems": MAX_QUERIES},
     )
 
 
-class ExplainParameters(QueryParameters):
-    """Parameters of GET /explain."""
+class ExplainParameters(_Scoring, _Query):
+    """Parameters of GET /explain: those of the search, and the document."""
 
     docid: str = Field(description="the document")
-    balance: str | None = Field(None, description=f"that of the search: {_BALANCE}")
     index: str = Field(
         "", description="of several indexes, the one whose score is explained, as in by_index (default: the first)"
     )
@@ -90,9 +111,10 @@ class FieldsParameters(_Strict):
     values: int = Field(20, description=f"values of each field to list, up to {MAX_LISTED:,}")
 
 
-class EncodeBody(_Weights, strict=True):
+class EncodeBody(_Weights):
     """Body of POST /encode."""
 
+    model_config = ConfigDict(strict=True)
     texts: list[str] = Field(
         description=f"up to {MAX_TEXTS} texts, in a body of up to {MAX_BODY_BYTES:,} bytes; longer than the encoder's "
         "maximum length, they are truncated",

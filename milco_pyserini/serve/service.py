@@ -17,19 +17,19 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
-from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, shown, validate_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.protocol import IndexHit
-from milco_pyserini.options import validate_number
+from milco_pyserini.options import option, validate_number
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
 
 if TYPE_CHECKING:
@@ -63,48 +63,38 @@ class Busy(MilcoError):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class SearchRequest:
-    """One search.
+class ServedRequest(SearchRequest):
+    """How a client searches, within the limits of the service."""
 
-    Args:
-        text: The query.
-        k: Documents to return.
-        offset: Better documents to skip.
-        alpha: Weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: the service's).
-        views: "pivot", "source" or both; none for all that the index has.
-        filters: As of Searcher.search(): {"lang": ["de", "fr"], "year": {">=": 2000}}.
-        facets: Fields whose values are counted among the best hits.
-        max_passage: Documents by their best passage, from an index that holds passages.
-        balance: "lang" or "lang=0.5": balance the values of the field; None for plain scores.
+    k: int = option(10, minimum=1, maximum=MAX_HITS, help=f"documents to return, up to {MAX_HITS}")
+    offset: int = option(
+        0,
+        minimum=0,
+        maximum=MAX_DEPTH - 1,
+        help=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
+    )
 
-    Raises:
-        MilcoError: the query is empty or too long, or a value is out of its range.
-    """
-
-    text: str
-    k: int = 10
-    offset: int = 0
-    alpha: float | None = None
-    views: tuple[str, ...] = ()
-    filters: Mapping[str, Any] = field(default_factory=dict)
-    facets: tuple[str, ...] = ()
-    max_passage: bool = False
-    balance: str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", " ".join(self.text.split()))
-        if not self.text:
-            raise MilcoError("the query is empty: set `q`")
-        if len(self.text) > MAX_QUERY_CHARACTERS:
-            raise MilcoError(f"the query has {len(self.text):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
-        validate_number("k", self.k, 1, MAX_HITS)
-        validate_number("offset", self.offset, 0, MAX_DEPTH)
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        yield from super().conflicts()
         if self.offset + self.k > MAX_DEPTH:
-            raise MilcoError(f"`offset={self.offset}`, `k={self.k}`: documents are ranked down to rank {MAX_DEPTH:,}")
-        if self.alpha is not None:
-            validate_number("alpha", self.alpha, 0, 1)
-        for view in self.views:
-            validate_name("view", view, VIEWS)
+            yield f"`offset={self.offset}`, `k={self.k}`: documents are ranked down to rank {MAX_DEPTH:,}"
+
+
+def served_request(**options: Any) -> SearchRequest:
+    """Return the request of a client. Raises MilcoError if it is beyond the limits of the service."""
+    ServedRequest(**options)
+    return SearchRequest(**options)
+
+
+def query_text(text: str) -> str:
+    """Return a query with single spaces. Raises MilcoError if it is empty or too long."""
+    text = " ".join(text.split())
+    if not text:
+        raise MilcoError("the query is empty: set `q`")
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise MilcoError(f"the query has {len(text):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
+    return text
 
 
 @dataclass(frozen=True)
@@ -143,16 +133,18 @@ class FoundDocument:
 
 @dataclass(frozen=True)
 class SearchResponse:
-    """The hits of a request.
+    """The hits of a query.
 
     Attributes:
+        offset: Number of better documents that were skipped.
         total: Number of documents that match; None if the engine does not count them.
-        facets: For each of the request's facets, its values and how many of the best 100 hits have each, most frequent
+        facets: For each field that was asked for, its values and how many of the best 100 hits have each, most frequent
             first.
         encode_ms, search_ms: Milliseconds that encoding (with waiting for others) and searching took.
     """
 
-    request: SearchRequest
+    query: str
+    offset: int
     hits: list[FoundDocument]
     total: int | None
     facets: dict[str, list[tuple[str, int]]]
@@ -162,8 +154,8 @@ class SearchResponse:
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         return {
-            "query": self.request.text,
-            "offset": self.request.offset,
+            "query": self.query,
+            "offset": self.offset,
             "total": self.total,
             "hits": [hit.to_json() for hit in self.hits],
             "timing": {"encode_ms": round(self.encode_ms, 3), "search_ms": round(self.search_ms, 3)},
@@ -206,7 +198,7 @@ class SearchService:
             name: (ThreadPoolExecutor(size, name), size)
             for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1), ("ping", 1))
         }
-        self._waiting: list[tuple[OpenedIndex, SearchRequest, asyncio.Future]] = []
+        self._waiting: list[tuple[OpenedIndex, str, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
         self._ping: asyncio.Task | None = None
         self._pinged = 0.0
@@ -217,30 +209,36 @@ class SearchService:
         """The index as it was when it was last opened."""
         return self.opened.about
 
-    async def search(self, request: SearchRequest) -> SearchResponse:
-        """Return the documents of a request. Raises MilcoError, or Busy."""
-        return (await self.search_batch([request]))[0]
+    async def search(self, text: str, request: SearchRequest, facets: Sequence[str] = ()) -> SearchResponse:
+        """Return the documents of a query. Raises MilcoError, or Busy. facets: Fields whose values are counted."""
+        return (await self.search_batch([text], request, facets))[0]
 
-    async def search_batch(self, requests: Sequence[SearchRequest]) -> list[SearchResponse]:
-        """Return the documents of up to 32 requests, which wait as one. Raises MilcoError, or Busy.
+    async def search_batch(
+        self, texts: Sequence[str], request: SearchRequest, facets: Sequence[str] = ()
+    ) -> list[SearchResponse]:
+        """Return the documents of up to 32 queries, which wait as one request. Raises MilcoError, or Busy.
 
-        They are encoded together if they have the same alpha and views, and found in one thread, so that they do not
-        keep others from searching. Each has the times of all.
+        They are encoded together and found in one thread, so that they do not keep others from searching. Each has the
+        times of all.
         """
-        validate_number("number of queries", len(requests), 1, MAX_QUERIES)
+        validate_number("number of queries", len(texts), 1, MAX_QUERIES)
+        texts = list(map(query_text, texts))
         # Before they wait among others: a view that the index lacks.
-        for request in requests:
-            self._validate(request)
+        self.opened.encoder.of_request(request)
+        self.opened.searcher.validate(request)
         with self._accepted() as opened:
             started = time.perf_counter()
-            queries = await asyncio.gather(*(self._encode_query(opened, request) for request in requests))
+            queries = await asyncio.gather(*(self._encode_query(opened, text, request) for text in texts))
             encoded = time.perf_counter()
-            found = await self._run("search", lambda: list(map(partial(_find, opened), requests, queries)))
+            find = partial(_find, opened, request, facets)
+            found = await self._run("search", lambda: list(map(find, texts, queries)))
             finished = time.perf_counter()
         encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
         return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response in found]
 
-    async def explain(self, request: SearchRequest, docids: Sequence[str], index: str = "") -> "list[Explanation]":
+    async def explain(
+        self, text: str, docids: Sequence[str], request: SearchRequest, index: str = ""
+    ) -> "list[Explanation]":
         """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy.
 
         Args:
@@ -248,39 +246,37 @@ class SearchService:
         """
         if len(docids) > MAX_HITS:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
-        self._validate(request)
+        text = query_text(text)
+        self.opened.encoder.of_request(request)
+        self.opened.explained(index).validate(request)
         wanted = list(dict.fromkeys(docids))
         with self._accepted() as opened:
             searcher = opened.explained(index)
 
             def explain(some: Sequence[str]) -> "list[Explanation]":
-                explainer = searcher.explainer(request.alpha, request.views)
-                return explainer.explain(request.text, some, balance=request.balance)
+                return searcher.explainer.explain(text, some, request)
 
             # A few at a time, so that other requests are explained in between.
             parts = [wanted[start : start + _FEW] for start in range(0, len(wanted), _FEW)]
             return [explanation for part in parts for explanation in await self._run("explain", explain, part)]
 
     async def encode(
-        self,
-        texts: Sequence[str],
-        kind: str = "query",
-        alpha: float | None = None,
-        views: Sequence[str] = (),
+        self, texts: Sequence[str], kind: str = "query", request: SearchRequest | None = None
     ) -> list[dict[str, float]]:
         """Return {term: weight} of each text, encoded as the index's queries or documents, strongest first.
+
+        Args:
+            request: Its alpha and views are used.
 
         Raises MilcoError, or Busy.
         """
         validate_name("kind", kind, ("query", "document"))
         validate_number("number of texts", len(texts), 1, MAX_TEXTS)
-        if alpha is not None and kind == "document":
+        request = request or SearchRequest()
+        if request.alpha is not None and kind == "document":
             raise MilcoError("alpha weighs the views of queries, not of documents: omit it")
         index = self.opened
-        options = index.encoder.with_views(views) if views else index.encoder
-        if alpha is not None:
-            options = options.with_alpha(alpha)
-
+        options = index.encoder.of_request(request)
         length = options.max_length
         if kind == "document":
             length = index.primary.index.vectors.get("max_length") or options.encoder.config.passage_max_length
@@ -431,19 +427,12 @@ class SearchService:
             self.pending -= 1
             opened.release()
 
-    def _validate(self, request: SearchRequest) -> None:
-        encoder = self.opened.encoder
-        options = encoder.with_views(request.views) if request.views else encoder
-        if request.alpha is not None:
-            options.with_alpha(request.alpha)
-        self.opened.searcher.validate_search(request.k, request.filters, request.balance)
-
     async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
 
-    async def _encode_query(self, opened: OpenedIndex, request: SearchRequest) -> Any:
+    async def _encode_query(self, opened: OpenedIndex, text: str, request: SearchRequest) -> Any:
         future: asyncio.Future = asyncio.get_running_loop().create_future()
-        self._waiting.append((opened, request, future))
+        self._waiting.append((opened, text, request, future))
         if self._encoding is None:
             self._encoding = asyncio.create_task(self._encode_waiting())
         return await future
@@ -451,20 +440,20 @@ class SearchService:
     async def _encode_waiting(self) -> None:
         """Encode batches of waiting queries until none waits; those of a batch have the same index, alpha and views."""
 
-        def options(waiting: tuple[OpenedIndex, SearchRequest, asyncio.Future]) -> tuple:
-            return waiting[0], waiting[1].alpha, waiting[1].views
+        def options(waiting: tuple[OpenedIndex, str, SearchRequest, asyncio.Future]) -> tuple:
+            return waiting[0], waiting[2].alpha, waiting[2].views
 
         while self._waiting:
-            opened, alpha, views = options(self._waiting[0])
-            batch = [request for request in self._waiting if options(request) == (opened, alpha, views)][:_BATCH]
-            self._waiting = [request for request in self._waiting if request not in batch]
+            opened, _, request, _ = first = self._waiting[0]
+            batch = [waiting for waiting in self._waiting if options(waiting) == options(first)][:_BATCH]
+            self._waiting = [waiting for waiting in self._waiting if waiting not in batch]
             self.batches(len(batch))
-            texts = [request.text for _, request, _ in batch]
+            texts = [text for _, text, _, _ in batch]
             try:
-                queries = await self._run("encode", opened.searcher.encode_queries, texts, alpha, views)
+                queries = await self._run("encode", opened.searcher.encode, texts, request)
             except Exception as error:
-                queries = [error] * len(batch)
-            del opened
+                queries = [error] * len(batch)  # type: ignore[list-item]
+            del opened, first
             for (*_, future), query in zip(batch, queries, strict=True):
                 # A client that has gone may have cancelled its request.
                 if future.done():
@@ -476,12 +465,10 @@ class SearchService:
         self._encoding = None
 
 
-def _find(opened: OpenedIndex, request: SearchRequest, query: Any) -> SearchResponse:
+def _find(opened: OpenedIndex, request: SearchRequest, facets: Sequence[str], text: str, query: Any) -> SearchResponse:
     last = request.offset + request.k
-    depth = max(last, FACET_HITS) if request.facets else last
-    hits = opened.searcher.search_queries(
-        [query], depth, filters=request.filters, max_passage=request.max_passage, balance=request.balance
-    )[0]
+    depth = max(last, FACET_HITS) if facets else last
+    hits = opened.searcher.rank([query], replace(request, k=depth, offset=0))[0]
     ranked = list(hits[request.offset : last])
     documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
     texts = [text for document in documents if document for text in (document.title, document.text)]
@@ -493,9 +480,9 @@ def _find(opened: OpenedIndex, request: SearchRequest, query: Any) -> SearchResp
         title = title if document and document.title else None
         values = (hit.score, hit.share, hit.passage, document, title, snippet, hit.by_index)
         found.append(FoundDocument(rank, hit.docid, *values))
-    best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if request.facets else []
-    facets = {name: _counted([fields[name] for fields in best if name in fields]) for name in request.facets}
-    return SearchResponse(request, found, hits.total, facets)
+    best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if facets else []
+    counts = {name: _counted([fields[name] for fields in best if name in fields]) for name in facets}
+    return SearchResponse(text, request.offset, found, hits.total, counts)
 
 
 def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:

@@ -116,7 +116,7 @@ class NegativeMiner:
             batch = examples[start : start + size]
             vectors = self._encoder.encode_query([example.query for example in batch], batch_size=size)
             queries = vectors.to_dicts(self._encoder.vocabulary)
-            rankings = self._searcher.search(queries, self._options.depth, self._options.threads)
+            rankings = self._searcher.search(queries, self._options.depth, threads=self._options.threads)
             for example, hits in zip(batch, rankings, strict=True):
                 negatives = tuple(self.choose(example.query, hits))
                 mined = example._replace(negatives=negatives, positive_scores=None, negative_scores=None)

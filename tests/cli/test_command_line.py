@@ -11,6 +11,7 @@ import pytest
 
 from milco_pyserini import __version__
 from milco_pyserini.cli.main import COMMANDS, main
+from milco_pyserini.options import option_fields
 
 HEAVY = "torch transformers numba jnius pyserini scipy pyarrow ir_datasets ir_measures matplotlib seismic".split()
 # Prints for each command: its exit code, its page, and the modules of HEAVY that were loaded.
@@ -80,7 +81,7 @@ def test_every_option_has_a_help_text(command: str) -> None:
     train = [subcommand.options for subcommand in SUBCOMMANDS["train"].values()]
     for options in train if command == "train" else options_of(import_module(f"milco_pyserini.cli.{command}")):
         assert (options.__doc__ or "").strip()
-        for field in dataclasses.fields(options):
+        for field in option_fields(options).values():
             assert field.metadata["help"].strip(), f"{command} --{field.name} has no help"
 
 

@@ -12,7 +12,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.protocol import EngineSearcher, Hits
-from milco_pyserini.options import Balance
+from milco_pyserini.request import Balance
 
 KINDS = [kind for kind in STORED_INDEXES if kind.values[0] != "qdrant-stored"]
 KINDS += [pytest.param(f"{kind.values[0]}{SHARDS}", marks=kind.marks) for kind in KINDS]
@@ -54,9 +54,11 @@ def test_a_balanced_ranking_is_that_of_scores_without_the_mean_of_their_language
         documents = searcher.documents([document.id for document in stored_documents()])
         every = [balanced(searcher, query, balance, set(documents)) for query in QUERIES]
         for filters in (None, FILTERS[1]):
-            passing = {docid for hits in searcher.search(QUERIES, DOCUMENTS, 1, filters) for docid in hits.docids}
+            passing = {docid for hits in searcher.search(QUERIES, DOCUMENTS, filters=filters) for docid in hits.docids}
             for k, threads in ((1, 2), (7, 1), (10 * DOCUMENTS, 1)):
-                for hits, ranking in zip(searcher.search(QUERIES, k, threads, filters, balance), every, strict=True):
+                for hits, ranking in zip(
+                    searcher.search(QUERIES, k, threads=threads, filters=filters, balance=balance), every, strict=True
+                ):
                     kept = [place for place, docid in enumerate(ranking.docids) if docid in passing]
                     assert hits.docids == [ranking.docids[place] for place in kept[:k]]
                     np.testing.assert_allclose(hits.scores, ranking.scores[kept[:k]], rtol=1e-9, atol=1e-6)

@@ -10,6 +10,7 @@ import pytest
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import Explainer
+from milco_pyserini.request import SearchRequest
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 MESSAGES = """
@@ -81,7 +82,7 @@ def test_what_is_closed_is_one_error(index: Index, encoder: MilcoEncoder) -> Non
     opened.close()
     for call in (
         lambda: searcher.search("river"),
-        lambda: searcher.search_queries([{"river": 1.0}]),
+        lambda: searcher.rank([({"river": 1.0},)], SearchRequest()),
         lambda: searcher.documents(["d1"]),
         lambda: searcher.explain("river", "d1"),
         lambda: explainer.explain("river"),

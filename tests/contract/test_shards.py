@@ -27,7 +27,7 @@ def test_hits_are_those_of_one_index(built: Built, kind: str, threads: int) -> N
     assert sharded.num_documents == one.num_documents
     for k in (1, 7, 10 * DOCUMENTS):
         expected = one.search(queries_for(kind, 20), k)
-        for hits, wanted in zip(sharded.search(queries_for(kind, 20), k, threads), expected, strict=True):
+        for hits, wanted in zip(sharded.search(queries_for(kind, 20), k, threads=threads), expected, strict=True):
             assert hits.docids == wanted.docids
             assert hits.scores.dtype == wanted.scores.dtype
             np.testing.assert_array_equal(hits.scores, wanted.scores)
@@ -43,7 +43,7 @@ def test_stored_documents_and_filters_are_those_of_one_index(built: Built, kind:
     for filters in FILTERS:
         for k in (1, 7, DOCUMENTS):
             expected = first.search(queries_for(kind), k, filters=filters)
-            for hits, wanted in zip(second.search(queries_for(kind), k, 1, filters), expected, strict=True):
+            for hits, wanted in zip(second.search(queries_for(kind), k, filters=filters), expected, strict=True):
                 assert (hits.docids, hits.scores.tolist()) == (wanted.docids, wanted.scores.tolist())
                 assert hits.total == wanted.total
     docids = first.search(queries_for(kind, 1), DOCUMENTS)[0].docids

@@ -55,13 +55,13 @@ def test_a_filtered_ranking_is_the_ranking_without_the_others(built: Built, kind
     assert [hits.total for hits in complete] == [len(hits) if is_counted else None for hits in complete]
     for filters in FILTERS:
         for k in (1, 7, 10 * DOCUMENTS):
-            found = searcher.search(queries_for(kind), k, threads, filters)
+            found = searcher.search(queries_for(kind), k, threads=threads, filters=filters)
             for hits, every in zip(found, complete, strict=True):
                 kept = [place for place, docid in enumerate(every.docids) if passes(documents[docid], filters)]
                 assert hits.docids == [every.docids[place] for place in kept[:k]]
                 np.testing.assert_array_equal(hits.scores, every.scores[kept[:k]])
                 assert hits.total == (len(kept) if is_counted else None)
-    assert [len(hits) for hits in searcher.search([{}, {"no such term": 1.0}], 5, 1, FILTERS[0])] == [0, 0]
+    assert [len(hits) for hits in searcher.search([{}, {"no such term": 1.0}], 5, filters=FILTERS[0])] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", STORED_INDEXES)

@@ -484,7 +484,7 @@ def test_stored_documents_are_updated(kind: str, pool: Documents, tmp_path: Path
     searchers, docids = (index.searcher(), anew.searcher()), [*vectors, "more"]
     assert searchers[0].documents(docids) == searchers[1].documents(docids)
     for filters in ({"lang": "fr"}, {"year": 2024}, {"lang": ["de", "fr"]}):
-        ours, theirs = (searcher.search(QUERIES, 50, 1, filters) for searcher in searchers)
+        ours, theirs = (searcher.search(QUERIES, 50, filters=filters) for searcher in searchers)
         assert [(hits.docids, hits.total) for hits in ours] == [(hits.docids, hits.total) for hits in theirs]
     assert third not in searchers[0].documents([third])
     one = Document(first, "", "one", {"lang": "sw"})

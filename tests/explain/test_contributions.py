@@ -16,6 +16,7 @@ from milco_pyserini.explain.explanation import Explanation, compare, report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.index.exact import ExactSearcher
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import open_store
 
 
@@ -225,7 +226,7 @@ def test_passages_are_explained_by_their_own_text() -> None:
     """ID#N has the tokens and the text of its passage only."""
     built, query = index("exact", "--split-passages", "--max-length", "16"), queries(20)[5]
     contents = {document.id: document.contents for document in open_corpus(CORPUS)}
-    for one in explainer(built, documents(built)).explain(query, k=20):
+    for one in explainer(built, documents(built)).explain(query, request=SearchRequest(20)):
         name, _, number = one.docid.rpartition("#")
         assert one.document.text in contents[name]
         assert (number == "0") == contents[name].startswith(one.document.text or "")
@@ -237,7 +238,7 @@ def test_passages_are_explained_by_their_own_text() -> None:
 def test_a_comparison_sums_to_the_difference_of_the_scores(engine: str) -> None:
     """The better document comes first."""
     for query in queries(3):
-        first, second = explainer(index(engine)).explain(query, k=2)
+        first, second = explainer(index(engine)).explain(query, request=SearchRequest(2))
         found = compare(second, first)
         assert found.first.total >= found.second.total
         assert sum(row.difference for row in found.differences) == pytest.approx(found.total, abs=1e-9)

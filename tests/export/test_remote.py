@@ -59,7 +59,7 @@ def test_hits_are_the_exact_integer_scores_with_ties_by_docid(index: Path, store
     """Wherever k truncates equal scores, and however many threads search; unknown terms and empty queries are none."""
     with open_index(index).searcher() as searcher:
         for k, threads in ((1, 1), (2, 4), (7, 2), (50, 1), (ALL, 1)):
-            found = searcher.search(QUERIES, k, threads)
+            found = searcher.search(QUERIES, k, threads=threads)
             assert [pairs(hits) for hits in found] == [expected(store, query, k) for query in QUERIES]
         with ThreadPoolExecutor(4) as pool:
             together = list(pool.map(lambda _: searcher.search(QUERIES, 7), range(8)))

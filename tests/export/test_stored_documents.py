@@ -21,7 +21,7 @@ from milco_pyserini.export.protocol import Vector, Vectors
 from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
 from milco_pyserini.index.documents import CorpusDocuments, filter_text, values_in_range
-from milco_pyserini.options import Balance
+from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.sparse import VectorStore
 
@@ -165,14 +165,14 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
     query = {term: impact / 100 for term, impact in vectors[0][1].items()}
     with Searcher.open(tmp_path / "index").with_bm25() as searcher:
         with pytest.raises(MilcoError, match="BM25 is not balanced"):
-            searcher.validate_search(balance="lang")
+            searcher.validate(SearchRequest(balance=Balance("lang")))
         if server[0] in ("milvus", "pgvector"):
             with pytest.raises(MilcoError, match="is not searched by BM25, elasticsearch, opensearch and qdrant"):
-                searcher.search_queries([(query, "rivers")], k=10)
+                searcher.rank([(query, "rivers")], SearchRequest(10))
             return
         if server[0] == "qdrant" and "://" not in server[1]:
             pytest.skip("BM25 of a multilingual text needs a Qdrant server: QDRANT_URL")
-        hits = searcher.search_queries([(query, "rivers")], k=10)[0]
+        hits = searcher.rank([(query, "rivers")], SearchRequest(10))[0]
         vector_hits, text_hits = hits.by_index.values()
         assert len(text_hits) and all("river" in str(document.text) for document in text_hits.documents.values())
         expected = {
@@ -180,7 +180,7 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
             for docid in hits.docids
         }
         assert hits.scores.tolist() == pytest.approx([expected[docid] for docid in hits.docids])
-        filtered = searcher.search_queries([(query, "rivers")], k=10, filters={"lang": "en"})[0]
+        filtered = searcher.rank([(query, "rivers")], SearchRequest(10, filters={"lang": "en"}))[0]
         assert filtered.docids == hits.docids
     terms = Vectors.open(store).terms
     columns = sorted(terms.index(term) for term in query)

@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 def test_the_kernel_equals_the_definition(built: SimpleNamespace, k: int, threads: int) -> None:
     """Same documents, same scores, ties by docid, as sorting all scores gives."""
     queries = synthetic_queries(50)
-    for query, hits in zip(queries, built.searcher.search(queries, k, threads), strict=True):
+    for query, hits in zip(queries, built.searcher.search(queries, k, threads=threads), strict=True):
         expected = built.searcher.search_by_definition(query, k)
         assert hits.docids == expected.docids
         assert np.array_equal(hits.scores, expected.scores)

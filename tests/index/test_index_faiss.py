@@ -86,7 +86,7 @@ def test_flat_is_exact_including_ties(tmp_path: Path, k: int, threads: int) -> N
     queries = made_up(60, seed=1)
     # Nothing but ties: more of them than are fetched at first.
     queries[7] = np.eye(DIMENSIONS)[0]
-    found = index.searcher().search(list(queries), k, threads)
+    found = index.searcher().search(list(queries), k, threads=threads)
     assert [list(zip(hits.docids, hits.scores.tolist(), strict=True)) for hits in found] == [
         by_definition(documents, query, k) for query in queries
     ]

@@ -101,7 +101,7 @@ def test_pyserini_cannot_tell_our_index_from_anserinis(built: SimpleNamespace, a
 @pytest.mark.parametrize("threads", [1, 3])
 def test_our_searcher_finds_what_pyserini_finds(built: SimpleNamespace, anserini: Path, k: int, threads: int) -> None:
     """Same docids in the same order, also where k cuts through a tie; the same scores, to the last bit."""
-    found = built.threaded.searcher().search(QUERIES, k, threads)
+    found = built.threaded.searcher().search(QUERIES, k, threads=threads)
     for hits, (docids, scores) in zip(found, pyserini_search(anserini, k), strict=True):
         assert hits.docids == docids
         assert adjusted(hits.scores) == scores
@@ -157,7 +157,7 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
     query = {"w3": 1.0, "w5": 2.0, "w11": 0.5}
     for k in (1, 10, 1000, 50_000):
         for filters in ({}, {"last": ["3", "4"]}):
-            (alone,), (shared,) = (searcher.search([query], k, threads, filters) for threads in (1, 3))
+            (alone,), (shared,) = (searcher.search([query], k, threads=threads, filters=filters) for threads in (1, 3))
             assert (shared.docids, shared.total) == (alone.docids, alone.total)
             assert shared.scores.tolist() == alone.scores.tolist()
 

@@ -12,7 +12,7 @@ from milco_pyserini.cli.search import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explanation import compare, report_page
 from milco_pyserini.io.runs import read_run
-from milco_pyserini.options import Balance
+from milco_pyserini.request import Balance, SearchRequest
 
 QUERY = "the river Nile"
 OPTIONS = ("--device", "cpu", "--dtype", "float32")
@@ -29,7 +29,7 @@ def test_contributions_and_the_mean_of_the_language_sum_to_the_balanced_score(en
         plain = {hit.docid: hit.score for hit in opened.search(QUERY, 100)}
         for balance, strength in (("lang", 1.0), ("lang=0.5", 0.5)):
             hits = opened.search(QUERY, 8, balance=balance)
-            explanations = opened.explainer().explain(QUERY, hits.docids, balance=balance)
+            explanations = opened.explainer().explain(QUERY, hits.docids, SearchRequest(balance=balance))
             for rank, (hit, one) in enumerate(zip(hits, explanations, strict=True), 1):
                 assert (one.score, one.rank, one.difference) == (hit.score, rank, 0)
                 assert one.balance is not None
@@ -47,7 +47,7 @@ def test_contributions_and_the_mean_of_the_language_sum_to_the_balanced_score(en
 
 def test_explanations_show_the_mean_that_is_subtracted() -> None:
     """As a line of the table and the page, in JSON, and as a row of a comparison, whose rows sum to the difference."""
-    explanations = searcher().explainer().explain(QUERY, ["ar", "a/b#c?"], balance="lang=0.5")
+    explanations = searcher().explainer().explain(QUERY, ["ar", "a/b#c?"], SearchRequest(balance=Balance("lang", 0.5)))
     found = compare(*explanations)
     page = report_page(explanations, found)
     for one in explanations:

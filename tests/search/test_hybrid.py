@@ -12,7 +12,8 @@ from milco_pyserini.cli.search import main
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.runs import read_run
-from milco_pyserini.search import SearchTopics, fuse
+from milco_pyserini.request import SearchRequest
+from milco_pyserini.search import SearchTopics, fuse, search_topics
 
 CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 TEXTS = {
@@ -40,7 +41,7 @@ def test_hits_are_the_fusion_of_each_indexs_hits(indexes: list[Path], method: st
     """As runs of the same searches are fused; each hit has its ranks and scores, and a text if any index has it."""
     with Searcher.open(indexes, device="cpu", fuse=method, weights=[2, 1]) as searcher:
         found = searcher.search_batch(QUERIES, k=2)
-        apart = [part.search_batch(QUERIES, 100) for part in searcher.searchers]
+        apart = [Searcher([index]).search_batch(QUERIES, 100) for index in searcher.indexes]
         runs = [
             {
                 text: dict(zip(hits.docids, hits.scores.tolist(), strict=True))
@@ -59,9 +60,9 @@ def test_hits_are_the_fusion_of_each_indexs_hits(indexes: list[Path], method: st
         assert hit.text == TEXTS[hit.docid]
         assert pickle.loads(pickle.dumps(hit)).by_index == hit.by_index
         topics = SearchTopics(["1", "2"], texts=QUERIES)
-        rows = list(searcher.search_topics(topics, 2))
-        assert [(topic, text, hits.docids) for topic, text, hits in rows] == [
-            (topic, text, hits.docids) for topic, text, hits in zip("12", QUERIES, found, strict=True)
+        rows = list(search_topics(searcher, topics, SearchRequest(2)))
+        assert [(topic, hits.docids) for topic, _, hits in rows] == [
+            (topic, hits.docids) for topic, hits in zip("12", found, strict=True)
         ]
     with pytest.raises(MilcoError, match="is closed"):
         searcher.search(QUERIES[0])
@@ -75,7 +76,7 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
         with pytest.raises(MilcoError, match="explain the score in one of them"):
             searcher.explain(QUERIES[0], "phone")
         with pytest.raises(MilcoError, match="give texts"):
-            list(searcher.search_topics(SearchTopics(["1"], vectors=[{"m_a": 1.0}])))
+            list(search_topics(searcher, SearchTopics(["1"], vectors=[{"m_a": 1.0}]), SearchRequest()))
     for arguments, message in (
         ({"path": indexes}, "set `fuse=rrf`"),
         ({"path": indexes[0], "fuse": "rrf"}, "`fuse` is for several indexes"),

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from milco_pyserini.index import Hits
-from milco_pyserini.search.searcher import best_passages, search_documents
+from milco_pyserini.request import SearchRequest
+from milco_pyserini.search.passages import best_passages, rank_documents
 
 
 def test_the_score_of_a_document_is_that_of_its_best_passage() -> None:
@@ -32,7 +33,8 @@ class Ranking:
         self.docids = list(docids)
         self.asked: list[tuple[int, int]] = []
 
-    def search(self, queries: Sequence[dict[str, float]], k: int, threads: int = 1, *_: object) -> list[Hits]:
+    def rank(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
+        k = request.k
         self.asked.append((len(queries), k))
         found = [self.docids if query else [] for query in queries]
         return [Hits(one[:k], np.arange(len(one[:k]), 0, -1.0)) for one in found]
@@ -41,7 +43,7 @@ class Ranking:
 def test_passages_are_fetched_until_there_are_enough_documents() -> None:
     """A document with many passages does not displace others; only incomplete queries are searched again."""
     searcher = Ranking([*(f"long#{n}" for n in range(100)), "second#0", "third#0"])
-    found = search_documents(searcher, [{"a": 1.0}, {}], documents=2, passages=10)
+    found = rank_documents(searcher, [{"a": 1.0}, {}], SearchRequest(2, max_passage=True, passages=10))
     assert [hits.docids for hits in found] == [["long", "second"], []]
     assert searcher.asked == [(2, 10), (1, 40), (1, 160)]
 
@@ -49,5 +51,8 @@ def test_passages_are_fetched_until_there_are_enough_documents() -> None:
 def test_fetching_ends_when_there_are_no_more_passages() -> None:
     """A collection with fewer documents than wanted."""
     searcher = Ranking(["a#0", "a#1", "b#0"])
-    assert search_documents(searcher, [{"a": 1.0}], documents=50, passages=1)[0].docids == ["a", "b"]
+    assert rank_documents(searcher, [{"a": 1.0}], SearchRequest(50, max_passage="#", passages=1))[0].docids == [
+        "a",
+        "b",
+    ]
     assert searcher.asked == [(1, 50)]

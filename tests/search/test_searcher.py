@@ -26,7 +26,8 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import BM25, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
-from milco_pyserini.search import SearchTopics
+from milco_pyserini.request import SearchRequest
+from milco_pyserini.search import SearchTopics, search_topics
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 TEXTS = {
@@ -147,7 +148,9 @@ def test_an_index_that_stores_documents_needs_no_corpus(
     assert english.docids == [docid for docid in every.docids if docid != "music"] and english.total == 2
     assert stored.search_batch([QUERY], filters={"lang": ["de", "fr"]})[0].docids == ["music"]
     topics = SearchTopics(["q"], texts=[QUERY])
-    assert [hits.docids for _, _, hits in stored.search_topics(topics, filters={"lang": "de"})] == [["music"]]
+    assert [hits.docids for _, _, hits in search_topics(stored, topics, SearchRequest(filters={"lang": "de"}))] == [
+        ["music"]
+    ]
     assert stored.explain(QUERY, "phone").document.text == f"phone {TEXTS['phone']}"
     common = ["--index", str(built.path), "--query", QUERY, "--device", "cpu"]
     capsys.readouterr()
@@ -293,18 +296,19 @@ def test_impossible_searches_are_refused(searcher: Searcher, arguments: Any, err
 def test_topics_have_the_hits_of_their_texts_with_documents(searcher: Searcher, encoder: MilcoEncoder) -> None:
     """Encoded or not, as a batch or as dicts, without the document of the topic's name or with it."""
     (single,) = searcher.search_batch([QUERY], 3)
-    ((_, _, hits),) = searcher.search_topics(SearchTopics(["t"], texts=[QUERY]), 3)
+    ((_, _, hits),) = search_topics(searcher, SearchTopics(["t"], texts=[QUERY]), SearchRequest(3))
     assert hits.docids == single.docids and hits[0].text == single[0].text is not None
-    ((_, _, others),) = searcher.search_topics(SearchTopics([single.docids[0]], texts=[QUERY]), 3, remove_query=True)
+    topics = SearchTopics([single.docids[0]], texts=[QUERY])
+    ((_, _, others),) = search_topics(searcher, topics, SearchRequest(3), remove_query=True)
     assert others.docids == single.docids[1:] and all(hit.text for hit in others)
-    batch = replace(encoder.encode_query([QUERY]), vocabulary=encoder.vocabulary)
-    assert searcher.search_queries(batch, 3)[0].docids == single.docids
+    (query,) = replace(encoder.encode_query([QUERY]), vocabulary=encoder.vocabulary).to_dicts()
+    assert searcher.rank([(query,)], SearchRequest(3))[0].docids == single.docids
     assert hits != single and len({hits, single}) == 2
-    with pytest.raises(TypeError, match="expects a list of queries, not one"):
-        searcher.search_queries({"river": 1.0})
-    for name in ("k", "threads", "batch_size"):
+    for name in ("k", "threads", "depth"):
         with pytest.raises(MilcoError, match=f"`{name}=0`"):
-            list(searcher.search_topics(SearchTopics(["t"], texts=[QUERY]), **{name: 0}))
+            SearchRequest(**{name: 0})
+    with pytest.raises(MilcoError, match="`batch_size=0`"):
+        list(search_topics(searcher, SearchTopics(["t"], texts=[QUERY]), SearchRequest(), batch_size=0))
 
 
 def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors: Path, tmp_path: Path) -> None:
@@ -375,7 +379,8 @@ def test_hits_of_documents_by_their_best_passage_have_texts(
     options = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--max-length", "16"]
     assert encode(["--corpus", str(corpus), "--output", str(vectors), "--split-passages", *options]) == 0
     index = Index.build(vectors, tmp_path / "index", "exact", store_documents=is_stored)
-    found = Searcher.open(index.path, encoder).search_topics(SearchTopics(["q"], texts=[QUERY]), 2, passages=5)
+    request = SearchRequest(2, max_passage=True, passages=5)
+    found = search_topics(Searcher.open(index.path, encoder), SearchTopics(["q"], texts=[QUERY]), request)
     for _, _, hits in found:
         assert {hit.docid: hit.text for hit in hits} == texts
         assert {hit.docid: hit.document.id for hit in hits} == {name: name for name in texts}

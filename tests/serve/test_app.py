@@ -140,7 +140,7 @@ def test_scores_that_are_no_numbers_fail_no_request(client: TestClient, monkeypa
     """JSON has null for them."""
     scores = np.array([np.inf, np.nan, 1.0], np.float32)
     found = Hits(["ja", "ar", "d01"], scores, lookup=searcher().search("river", 1).lookup)
-    monkeypatch.setattr(searcher(), "search_queries", lambda *_, **__: [found])
+    monkeypatch.setattr(searcher(), "rank", lambda *_, **__: [found])
     answer = client.get("/search?q=river")
     assert (answer.status_code, [hit["score"] for hit in answer.json()["hits"]]) == (200, [None, None, 1.0])
     assert client.get("/?q=river").status_code == 200

@@ -24,10 +24,11 @@ from served_set import searcher
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.index import Index
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
-from milco_pyserini.serve.service import SearchRequest, SearchService
+from milco_pyserini.serve.service import SearchService
 
 HOST = "127.0.0.1:8000"
 OLD = {"nile": "The river Nile flows north.", "stone": "Stones of the river lie here."}
@@ -172,22 +173,22 @@ def test_requests_in_work_finish_on_the_index_that_they_began_with(
     async def work(service: SearchService) -> tuple[Any, Any, Any]:
         old, loop = service.opened, asyncio.get_running_loop()
         engine = weakref.ref(old.searcher.engine_searcher)
-        search = old.searcher.search_queries
+        search = old.searcher.rank
 
         def slowly(*arguments: Any, **options: Any) -> Any:
             begun.set()
             assert go.wait(60)
             return search(*arguments, **options)
 
-        old.searcher.search_queries = slowly  # type: ignore[method-assign]
+        old.searcher.rank = slowly  # type: ignore[method-assign]
         del old
         async with service.watching():
-            answer = asyncio.create_task(service.search(SearchRequest("river")))
+            answer = asyncio.create_task(service.search("river", SearchRequest()))
             await loop.run_in_executor(None, begun.wait, 60)
             index = build(path, NEW)
             while service.about.generation != index.generation:
                 await asyncio.sleep(0.02)
-            after = await service.explain(SearchRequest("river"), ["volga"])
+            after = await service.explain("river", ["volga"], SearchRequest())
             is_open = engine() is not None
             go.set()
             found = await answer

@@ -26,6 +26,7 @@ from served_set import index, searcher, service
 
 from milco_pyserini.cli.serve import main
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, open_access_log, validate_token
 
@@ -47,15 +48,16 @@ class Served:
     def __getattr__(self, name: str) -> Any:
         return getattr(searcher(), name)
 
-    def explainer(self, *options: Any) -> Any:
-        """Return what explains, unless the docid is to fail."""
-        explainer = searcher().explainer(*options)
+    @property
+    def explainer(self) -> Any:
+        """What explains, unless the docid is to fail."""
+        explainer = searcher().one().explainer
 
-        def explain(text: str, docids: list[str], **options: Any) -> Any:
+        def explain(text: str, docids: list[str], request: SearchRequest) -> Any:
             self.explained += docids
             if self.failing.intersection(docids):
                 raise MilcoError("no <document> nope")
-            return explainer.explain(text, docids, **options)
+            return explainer.explain(text, docids, request)
 
         return SimpleNamespace(explain=explain)
 
@@ -115,14 +117,14 @@ def test_requests_in_work_are_finished_when_the_server_stops() -> None:
     """Idle connections do not hold it up."""
     with running() as served:
         started = threading.Event()
-        work = searcher().search_queries
+        work = searcher().rank
 
         def slowly(*arguments: Any, **options: Any) -> Any:
             started.set()
             time.sleep(0.5)
             return work(*arguments, **options)
 
-        served.search_queries = slowly  # type: ignore[attr-defined]
+        served.rank = slowly  # type: ignore[attr-defined]
         idle = socket.create_connection(("127.0.0.1", served.port))
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(served.get, "/search?q=river")

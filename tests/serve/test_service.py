@@ -12,9 +12,10 @@ from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.origins import encode_with_origins
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.opened import OpenedIndex
-from milco_pyserini.serve.service import Busy, SearchRequest, SearchService
+from milco_pyserini.serve.service import Busy, SearchService
 
 QUERIES = ["the river Nile", "نهر النيل", "ナイル川", "water flows", "Document 7", "stones"]
 
@@ -28,7 +29,7 @@ def run(work: Callable[[SearchService], Coroutine[Any, Any, Any]], **options: in
 def test_concurrent_requests_find_what_the_searcher_finds() -> None:
     """In batches, whatever alpha and views the others have; offsets continue a ranking."""
     requests = [
-        SearchRequest(query, 5, offset, alpha, views)
+        (query, SearchRequest(5, offset, alpha=alpha, views=views))
         for query in QUERIES
         for offset in (0, 5)
         for alpha, views in ((None, ()), (0.3, ()), (None, ("pivot",)), (1.0, ("pivot", "source")))
@@ -37,10 +38,10 @@ def test_concurrent_requests_find_what_the_searcher_finds() -> None:
 
     async def work(opened: SearchService) -> list[Any]:
         opened.batches = sizes.append
-        return await asyncio.gather(*map(opened.search, requests))
+        return await asyncio.gather(*(opened.search(*request) for request in requests))
 
-    for request, response in zip(requests, run(work), strict=True):
-        hits = searcher().search(request.text, 10, alpha=request.alpha, views=request.views)[request.offset :][:5]
+    for (text, request), response in zip(requests, run(work), strict=True):
+        hits = searcher().search(text, 10, alpha=request.alpha, views=request.views)[request.offset :][:5]
         assert [hit.docid for hit in response.hits] == hits.docids
         assert [hit.score for hit in response.hits] == pytest.approx(hits.scores.tolist(), rel=1e-5)
         assert [hit.rank for hit in response.hits] == [*range(request.offset + 1, request.offset + 1 + len(hits))]
@@ -52,11 +53,11 @@ def test_requests_beyond_the_queue_are_refused_at_once() -> None:
     """Those that were accepted are answered, and so are later ones."""
 
     async def work(opened: SearchService) -> list[Any]:
-        requests = [SearchRequest(QUERIES[number % 6]) for number in range(8)]
-        return await asyncio.gather(*map(opened.search, requests), return_exceptions=True)
+        searches = [opened.search(QUERIES[number % 6], SearchRequest()) for number in range(8)]
+        return await asyncio.gather(*searches, return_exceptions=True)
 
     async def twice(opened: SearchService) -> list[Any]:
-        return [await work(opened), await opened.search(SearchRequest("river")), opened.pending]
+        return [await work(opened), await opened.search("river", SearchRequest()), opened.pending]
 
     answers, later, pending = run(twice, queue=3)
     assert [isinstance(answer, Busy) for answer in answers] == [False] * 3 + [True] * 5
@@ -71,15 +72,16 @@ def test_an_error_reaches_every_request_of_its_batch_and_no_other() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(searcher(), name)
 
-        def encode_queries(self, texts: list[str], *options: Any) -> Any:
+        def encode(self, texts: list[str], request: SearchRequest) -> Any:
             if "fail" in texts:
                 raise MilcoError("no memory")
-            return searcher().encode_queries(texts, *options)
+            return searcher().encode(texts, request)
 
     async def work(opened: SearchService) -> list[Any]:
         opened.opened.searcher = Failing()  # type: ignore[assignment]
-        first = await asyncio.gather(*map(opened.search, [SearchRequest("fail")] * 2), return_exceptions=True)
-        return [*first, await opened.search(SearchRequest("river"))]
+        searches = [opened.search("fail", SearchRequest()) for _ in range(2)]
+        first = await asyncio.gather(*searches, return_exceptions=True)
+        return [*first, await opened.search("river", SearchRequest())]
 
     failed, too, found = run(work)
     assert str(failed) == str(too) == "no memory"
@@ -91,13 +93,13 @@ def test_texts_are_encoded_as_the_indexs_queries_and_documents() -> None:
 
     async def work(opened: SearchService) -> list[Any]:
         both, pivot, half = [
-            await opened.encode(["river"], "query", alpha, views)
-            for alpha, views in ((None, ()), (None, ["pivot"]), (0.5, ()))
+            await opened.encode(["river"], "query", SearchRequest(alpha=alpha, views=views))
+            for alpha, views in ((None, ()), (None, ("pivot",)), (0.5, ()))
         ]
         return [both[0], pivot[0], half[0], (await opened.encode([DOCUMENTS[3]["text"]], "document"))[0]]
 
     both, pivot, half, document = run(work)
-    assert both == pytest.approx(searcher().encode_queries(["river"])[0], rel=1e-4)
+    assert both == pytest.approx(searcher().encode(["river"], SearchRequest())[0][0], rel=1e-4)
     assert list(both.values()) == sorted(both.values(), reverse=True)
     assert pivot == {term: weight for term, weight in both.items() if not term.startswith("m_")}
     assert half == {term: pytest.approx(weight / 2) for term, weight in both.items()}
@@ -115,9 +117,9 @@ def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) 
         return find(*arguments)
 
     async def work(opened: SearchService) -> Any:
-        explaining = asyncio.create_task(opened.explain(SearchRequest("river"), ["ja"]))
+        explaining = asyncio.create_task(opened.explain("river", ["ja"], SearchRequest()))
         await asyncio.sleep(0)
-        assert (await opened.search(SearchRequest("river"))).hits
+        assert (await opened.search("river", SearchRequest())).hits
         assert await opened.encode(["river"])
         searched.set()
         return await explaining
@@ -131,8 +133,8 @@ def test_documents_have_the_text_of_their_best_passage() -> None:
     built = passages("exact", "--split-passages", "--max-length", "16")
 
     async def work(opened: SearchService) -> list[Any]:
-        requests = [SearchRequest("ペニシリン", 20, max_passage=by_document) for by_document in (False, True)]
-        return [(await opened.search(request)).hits for request in requests]
+        requests = [SearchRequest(20, max_passage=by_document) for by_document in (False, True)]
+        return [(await opened.search("ペニシリン", request)).hits for request in requests]
 
     with closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened:
         assert opened.about.has_passages

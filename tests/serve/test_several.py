@@ -17,7 +17,6 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.index import BM25
-from milco_pyserini.search import HybridSearcher
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.schema import SearchAnswer, SearchesAnswer
@@ -38,7 +37,7 @@ def build_pivot(path: Path, count: int = len(DOCUMENTS)) -> Path:
 
 
 @pytest.fixture(scope="module")
-def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HybridSearcher]:
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
     """Open the served index and one of its pivot view together."""
     paths = [index().path, build_pivot(tmp_path_factory.mktemp("several") / "pivot")]
     with Searcher.open(paths, device="cpu", dtype="float32", fuse="rrf") as opened:
@@ -46,7 +45,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HybridSearcher]
 
 
 @pytest.fixture(scope="module")
-def service(hybrid: HybridSearcher) -> Iterator[SearchService]:
+def service(hybrid: Searcher) -> Iterator[SearchService]:
     """Serve both."""
     with closing(SearchService(OpenedIndex(hybrid))) as opened:
         yield opened
@@ -59,7 +58,7 @@ def client(service: SearchService) -> Iterator[TestClient]:
         yield made
 
 
-def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: HybridSearcher) -> None:
+def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: Searcher) -> None:
     """As the library fuses them, with titles and snippets; filters and a balance apply in each index."""
     found = client.get("/search", params={"q": QUERY, "k": 5}).json()
     SearchAnswer.model_validate(found)
@@ -72,7 +71,7 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: HybridS
         )
         assert hit["snippet"]
     (filtered,) = client.get("/search", params={"q": QUERY, "filters": "lang=ja"}).json()["hits"]
-    assert (filtered["docid"], set(filtered["by_index"])) == ("ja", set(hybrid.names))
+    assert (filtered["docid"], set(filtered["by_index"])) == ("ja", {index.name for index in hybrid.indexes})
     assert [one["name"] for one in client.get("/fields").json()["fields"]] == ["lang"]
     for options, message in (
         ({"filters": "lng=ja"}, "did you mean 'lang'"),
@@ -84,20 +83,18 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: HybridS
 
 
 @pytest.mark.parametrize("balance", [{}, {"balance": "lang"}])
-def test_the_score_in_each_index_is_explained(
-    client: TestClient, hybrid: HybridSearcher, balance: dict[str, str]
-) -> None:
+def test_the_score_in_each_index_is_explained(client: TestClient, hybrid: Searcher, balance: dict[str, str]) -> None:
     """By its path; without one, in the first. Another index is an error."""
     hit = client.get("/search", params={"q": QUERY, "k": 1, **balance}).json()["hits"][0]
     given = {"q": QUERY, "docid": hit["docid"], **balance}
-    for name in hybrid.names:
+    for name in [index.name for index in hybrid.indexes]:
         explained = client.get("/explain", params={**given, "index": name}).json()
         assert explained["rank"] == hit["by_index"][name]["rank"]
         assert explained["score"] == pytest.approx(hit["by_index"][name]["score"])
         assert explained["difference"] == 0 and (explained["balance"] is not None) == bool(balance)
-    assert client.get("/explain", params=given).json()["score"] == hit["by_index"][hybrid.names[0]]["score"]
-    refused = client.get("/explain", params={**given, "index": f"{hybrid.names[1]}x"})
-    assert refused.status_code == 400 and f"did you mean '{hybrid.names[1]}'?" in refused.json()["error"]
+    assert client.get("/explain", params=given).json()["score"] == hit["by_index"][[index.name for index in hybrid.indexes][0]]["score"]
+    refused = client.get("/explain", params={**given, "index": f"{hybrid.indexes[1].name}x"})
+    assert refused.status_code == 400 and f"did you mean '{hybrid.indexes[1].name}'?" in refused.json()["error"]
 
 
 def test_the_page_shows_ranks_and_explanations_by_index(client: TestClient, service: SearchService) -> None:
@@ -125,8 +122,8 @@ def test_an_index_that_changes_is_opened_again(tmp_path: Path) -> None:
     old.release()
     assert new.about.generation != old.about.generation and not new.has_changed()
     assert new.encoder.encoder is old.encoder.encoder
-    assert isinstance(new.searcher, HybridSearcher) and new.searcher.method == "rsf"
-    assert set(new.searcher.search("ナイル川", 1)[0].by_index) == set(new.searcher.names)
+    assert new.searcher.fuse == "rsf"
+    assert set(new.searcher.search("ナイル川", 1)[0].by_index) == {index.name for index in new.searcher.indexes}
     with pytest.raises(MilcoError, match="is closed"):
         old.searcher.search(QUERY)
     new.release()
@@ -163,7 +160,7 @@ def test_an_index_of_words_has_ranks_and_no_explanations(words: Path) -> None:
         OpenedIndex.open(words)
 
 
-def test_agents_see_what_each_index_gave(service: SearchService, hybrid: HybridSearcher) -> None:
+def test_agents_see_what_each_index_gave(service: SearchService, hybrid: Searcher) -> None:
     """And ask for an explanation in one of them, of a balanced search, too."""
     pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2 (pip install mcp)")
     from mcp import Client
@@ -177,11 +174,11 @@ def test_agents_see_what_each_index_gave(service: SearchService, hybrid: HybridS
                 return json.loads((await agent.call_tool(name, {"query": QUERY, **arguments})).content[0].text)
 
             hit = (await call("search", k=1, balance="lang"))["hits"][0]
-            return hit, await call("explain", docid=hit["docid"], balance="lang", index=hybrid.names[1])
+            return hit, await call("explain", docid=hit["docid"], balance="lang", index=hybrid.indexes[1].name)
 
     hit, explained = anyio.run(ask)
-    assert set(hit["by_index"]) == set(hybrid.names)
-    assert explained["score"] == pytest.approx(hit["by_index"][hybrid.names[1]]["score"])
-    explanation = hybrid.searchers[1].explain(QUERY, hit["docid"], balance="lang")
+    assert set(hit["by_index"]) == {index.name for index in hybrid.indexes}
+    assert explained["score"] == pytest.approx(hit["by_index"][hybrid.indexes[1].name]["score"])
+    explanation = hybrid.explain(QUERY, hit["docid"], index=hybrid.indexes[1].name, balance="lang")
     assert isinstance(explanation, Explanation) and explanation.balance is not None
     assert explained["balance"] == pytest.approx(explanation.balance.to_json())

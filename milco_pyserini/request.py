@@ -1,0 +1,197 @@
+"""How to search: one object with all options of a search, which searchers and engines take whole.
+
+The keywords of Searcher.search(), the options of the command line, the parameters of the REST API and the arguments of
+MCP tools are the fields of SearchRequest, with their help and ranges. A new option is a field here, its type in
+SearchKeywords, and what an engine or a searcher does with it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self, TypedDict
+
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.defaults import VIEWS
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import MAX_THREADS, changed_options, option, validate, validate_number
+
+# How hits of several indexes are fused: by methods for engines whose scores are on scales of their own.
+HYBRID_METHODS = ("rrf", "rsf")
+# Options that change scores: an explanation takes them, too.
+SCORING = ("alpha", "views", "balance")
+_CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
+
+GivenFilters = Mapping[str, Any] | str | Sequence[str]
+"""Filters of a search: what parse_filters() takes, or what it returns."""
+
+
+def parse_filters(given: GivenFilters) -> Mapping[str, Any]:
+    """Return {field: values} of filters FIELD=VALUE, and {field: {operator: bound}} of ranges such as FIELD>=VALUE.
+
+    Raises MilcoError for one without a field or an operator, for a bound that is given twice, and for values and a
+    range of one field.
+
+    >>> parse_filters(["lang=de", "lang=fr", "year>=2000", "year<2010"])
+    {'lang': ['de', 'fr'], 'year': {'>=': '2000', '<': '2010'}}
+    """
+    if isinstance(given, Mapping):
+        return given
+    conditions = [given] if isinstance(given, str) else given
+    if not isinstance(conditions, Sequence) or not all(isinstance(condition, str) for condition in conditions):
+        raise TypeError(f'filters={given!r}: expected "year>=2000", ["lang=de", "lang=fr"], or {{"lang": "de"}}')
+    filters: dict[str, list[str] | dict[str, str]] = {}
+    for condition in conditions:
+        parts = _CONDITION.fullmatch(condition)
+        if parts is None:
+            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
+        name, operator, value = parts.groups()
+        known = filters.setdefault(name, [] if operator == "=" else {})
+        if isinstance(known, list) != (operator == "="):
+            raise MilcoError(f"`filter={condition}`: a field has values (=) or a range, not both")
+        if isinstance(known, list):
+            known.append(value)
+        elif known.setdefault(operator, value) != value:
+            raise MilcoError(f"`filter={condition}`: {name}{operator}{known[operator]} is given, too")
+    return filters
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A field whose values are balanced in rankings, and how much of the mean score is subtracted.
+
+    Texts of one language share terms, so that a query finds those of its own language first. The balanced score of a
+    document is score - strength x the mean score of all documents of its language, which is the product of the query
+    and the mean vector of the language. It does not change the order within a language.
+    """
+
+    field: str
+    strength: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what FIELD or FIELD=STRENGTH specifies. Raises MilcoError for another text.
+
+        >>> Balance.parse("lang"), Balance.parse("lang=0.5")
+        (Balance(field='lang', strength=1.0), Balance(field='lang', strength=0.5))
+        """
+        field, equals, number = text.partition("=")
+        try:
+            strength = float(number) if equals else 1.0
+        except ValueError:
+            field, strength = "", 1.0
+        if not field:
+            raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
+        # Far beyond any use, and far below what overflows the float32 of scores.
+        validate_number("strength of balance", strength, minimum=0, maximum=1000)
+        return cls(field, strength)
+
+
+class SearchKeywords(TypedDict, total=False):
+    """Keywords of Searcher.search(): the fields of SearchRequest other than k, in the forms in which they are given."""
+
+    offset: int
+    threads: int
+    filters: GivenFilters | None
+    balance: Balance | str | None
+    min_share: float | None
+    max_passage: bool | str
+    passages: int | None
+    fuse: str | None
+    weights: Sequence[float]
+    depth: int
+    alpha: float | None
+    views: Sequence[str]
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """How to search. Values are validated when it is made: MilcoError if one is out of its range, or two conflict.
+
+    >>> SearchRequest(5, filters=["lang=de"]).filters
+    {'lang': ['de']}
+    """
+
+    k: int = option(10, minimum=1, help="documents to return")
+    offset: int = option(0, minimum=0, help="better documents to skip")
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that search")
+    filters: Mapping[str, Any] = option(
+        (),
+        flag="filter",
+        repeatable=True,
+        metavar="FIELD=VALUE",
+        help="only documents with this value of a stored field; several values of a field are alternatives; or in a "
+        "range, such as 'year>=2000' (>, <=, <)",
+    )
+    balance: Balance | None = option(
+        None,
+        metavar="FIELD[=X]",
+        help="balance languages (lang, or lang=0.5): the mean score of all documents of a language, times X "
+        "(default: 1), is subtracted from the score of each (lucene, exact, filled servers)",
+    )
+    min_share: float | None = option(
+        None,
+        minimum=0,
+        maximum=1,
+        help="of one query: drop those of the k best that match less of its weight (column match; 0.3 drops most of "
+        "what has little to do with it)",
+    )
+    max_passage: bool | str = option(
+        False,
+        help="documents by their best passage, if the index holds passages; or the delimiter of document and number in "
+        "the ids of a corpus that was split before it was encoded",
+    )
+    passages: int | None = option(None, minimum=1, help="passages to fetch first (default: four times k)")
+    fuse: str | None = option(
+        None,
+        choices=HYBRID_METHODS,
+        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); of each, "
+        "max(k, 100) documents count",
+    )
+    weights: tuple[float, ...] = option(
+        (), above=0, metavar="X", help="a weight for each index that is fused (default: equal)"
+    )
+    depth: int = option(100, minimum=1, help="documents of each index that count, even if k is smaller")
+    alpha: float | None = option(
+        None,
+        minimum=0,
+        maximum=1,
+        metavar="A",
+        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
+    )
+    views: tuple[str, ...] = option(
+        (), choices=VIEWS, help="views of the query that are used; none for all that the index has"
+    )
+
+    def __post_init__(self) -> None:
+        """Parse and validate the values."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(field.default) is int and type(value) is not int:
+                raise TypeError(f"{field.name} is {value!r}, expected an integer")
+        object.__setattr__(self, "filters", parse_filters(self.filters or ()))
+        if isinstance(self.balance, str):
+            object.__setattr__(self, "balance", Balance.parse(self.balance))
+        validate(self)
+        for name in ("weights", "views"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
+
+    @classmethod
+    def of(cls, k: int, options: SearchKeywords) -> Self:
+        """Return the request of a call with keywords."""
+        given: dict[str, Any] = dict(options)
+        return cls(k, **given)
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield messages about options that exclude each other."""
+        if self.fuse is not None:
+            for name in changed_options(self, "min_share", "alpha", "views"):
+                yield f"{name} is for one index, several are searched: omit it"
+        if self.max_passage == "":
+            yield "`max_passage` is empty"
+
+    @property
+    def delimiter(self) -> str | None:
+        """The delimiter of document and number in the ids of passages; None unless documents are ranked by them."""
+        if self.max_passage is False:
+            return None
+        return PASSAGE_DELIMITER if self.max_passage is True else self.max_passage

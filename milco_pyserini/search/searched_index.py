@@ -1,0 +1,191 @@
+"""An open index with its encoder: what a searcher searches one or several of."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.directory import Index, open_index, validate_sparse
+from milco_pyserini.index.lookup import CorpusLookup, open_lookup
+from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.index.weights import EngineWeights
+from milco_pyserini.request import SearchRequest
+from milco_pyserini.search.passages import rank_documents, validate_passages
+
+if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
+    from milco_pyserini.explain.explainer import Explainer
+
+
+class SearchedIndex:
+    """An open index with its encoder, which is loaded when the first text is encoded.
+
+    Several threads may share it: they search at the same time, and encode their queries one after the other.
+
+    Args:
+        index: an open index.
+        queries: how queries are encoded.
+        settings: settings of the engine for these searches, such as {"query_cut": 20}.
+        corpus: where the index's documents are now, if they moved.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        queries: QueryOptions | None = None,
+        settings: Mapping[str, Any] | None = None,
+        corpus: str | None = None,
+    ) -> None:
+        self.options = queries or QueryOptions()
+        self.index, self.engine_searcher = index.open_searcher(settings)
+        self._corpus = corpus
+        self._settings = settings
+        # torch keeps a team of threads for each thread that encodes.
+        self._encoding = threading.Lock()
+        try:
+            self.lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
+        except BaseException:
+            self.engine_searcher.close()
+            raise
+
+    def close(self) -> None:
+        """Close the index and free the encoder; a second call has no effect."""
+        self.engine_searcher.close()
+        for name in ("query_encoder", "_explainer"):
+            vars(self).pop(name, None)
+
+    def reopened(self) -> "SearchedIndex":
+        """Open the index as it is now, with the same options, and the encoder if it is of weighted terms."""
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+        options, encoder = self.options, self.query_encoder
+        if options.query_encoder is None and isinstance(encoder, MilcoQueryEncoder):
+            options = replace(options, encoder=encoder.encoder)
+        return SearchedIndex(open_index(self.index.path), options, self._settings, self._corpus)
+
+    @cached_property
+    def query_encoder(self) -> QueryEncoder | None:
+        """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
+        return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
+
+    @property
+    def name(self) -> str:
+        """The directory of the index, for messages."""
+        return str(self.index.path)
+
+    @property
+    def has_documents(self) -> bool:
+        """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
+        return bool(self.lookup.corpora) if isinstance(self.lookup, CorpusLookup) else self.lookup is not None
+
+    @contextlib.contextmanager
+    def cached_documents(self) -> Iterator[None]:
+        """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
+        with self.lookup.cached() if isinstance(self.lookup, CorpusLookup) else contextlib.nullcontext():
+            yield
+
+    def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
+        """Return the documents of those docids that are available."""
+        self.engine_searcher.require_open()
+        return {} if self.lookup is None else self.lookup.find(docids)
+
+    def validate(self, request: SearchRequest) -> None:
+        """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""
+        self.engine_searcher.validate(request)
+        if request.min_share is not None and self._weights is None:
+            raise MilcoError(
+                f"`min_share={request.min_share:g}`: engine {self.index.engine.name} does not show the terms of "
+                "documents"
+            )
+        if request.max_passage is True:
+            validate_passages(self.index)
+
+    def encode(self, texts: Sequence[str], request: SearchRequest) -> list[Any]:
+        """Return a query of the engine for each text."""
+        self.engine_searcher.require_open()
+        if not len(texts):
+            return []
+        with self._encoding:
+            encoder = self._query_encoder(request)
+            return list(texts) if encoder is None else encoder.encode_batch(list(texts))
+
+    def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
+        """Return the k best documents for each query, of a request that validate() takes."""
+        found = rank_documents(self.engine_searcher, queries, request, self.lookup)
+        if (weights := self._weights) is not None:
+            found = [
+                replace(hits, shares_of=partial(weights.matched_shares, query, hits.passages))
+                for query, hits in zip(queries, found, strict=True)
+            ]
+        return found if request.min_share is None else [_matching(hits, request.min_share) for hits in found]
+
+    def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
+        """Return a query as {term: weight}, and its encoder; None if queries are not weighted terms."""
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+        encoder = self.query_encoder
+        return (query, encoder.encoder) if isinstance(encoder, MilcoQueryEncoder) else None
+
+    @property
+    def explainer(self) -> "Explainer":
+        """Explains the scores of documents. Raises MilcoError if queries are not weighted terms."""
+        self.engine_searcher.require_open()
+        validate_sparse(self.index)
+        if self.options.query_encoder is not None:
+            raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
+        with self._encoding:
+            return self._explainer
+
+    def _query_encoder(self, request: SearchRequest) -> QueryEncoder | None:
+        """Return the encoder of a request's queries."""
+        if request.alpha is None and not request.views:
+            return self.query_encoder
+        from milco_pyserini.encode.contract import MilcoQueryEncoder
+
+        if not isinstance(self.query_encoder, MilcoQueryEncoder):
+            name, query_type = self.index.engine.name, self.index.engine.query_type
+            raise MilcoError(f"alpha and views are for weighted terms: queries of engine {name} are {query_type}")
+        return self.query_encoder.of_request(request)
+
+    @cached_property
+    def _weights(self) -> EngineWeights | None:
+        """What the engine multiplies; None if its index cannot be read."""
+        return EngineWeights(self.engine_searcher, self.index) if self.engine_searcher.has_weights else None
+
+    @cached_property
+    def _explainer(self) -> "Explainer":
+        # The only import from a later package: a convenience for users of the library. Nothing else here depends on it.
+        from milco_pyserini.explain.contributions import find_store
+        from milco_pyserini.explain.explainer import Explainer
+
+        encoder = cast("MilcoQueryEncoder", self.query_encoder)
+        return Explainer(self.index, encoder, self.lookup, find_store(self.index), self.engine_searcher)
+
+
+class SearchedTexts(SearchedIndex):
+    """BM25 of the texts that a filled server stores, by the connections of its index, which closes them."""
+
+    def __init__(self, index: SearchedIndex) -> None:
+        self.options, self.index, self.lookup = index.options, index.index, index.lookup
+        self.engine_searcher = index.engine_searcher.bm25()
+        self._encoding = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the index, and what it is searched by."""
+        return f"{super().name} (bm25)"
+
+    @cached_property
+    def query_encoder(self) -> None:
+        """None: texts are queries."""
+        return None
+
+
+def _matching(hits: Hits, min_share: float) -> Hits:
+    kept = [place for place, hit in enumerate(hits) if (hit.share or 0) >= min_share]
+    return replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])

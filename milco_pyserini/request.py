@@ -1,4 +1,4 @@
-"""How to search: one object with all options of a search, which searchers and engines take whole.
+"""How to search: one object with all options of a search, which searchers and engines take.
 
 The keywords of Searcher.search(), the options of the command line, the parameters of the REST API and the arguments of
 MCP tools are the fields of SearchRequest, with their help and ranges. A new option is a field here, its type in

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
@@ -175,9 +175,11 @@ class MilcoIndex(pt.Artifact):
         super().__init__(path)
         self.searcher = Searcher.open(path, encoder, device=device, dtype=dtype, corpus=corpus)
 
-    def retriever(self, num_results: int = 1000, **options: Any) -> "MilcoRetriever":
+    def retriever(
+        self, num_results: int = 1000, batch_size: int = 64, verbose: bool = False, **options: Unpack[SearchKeywords]
+    ) -> "MilcoRetriever":
         """Return a transformer of queries to results. Arguments as for MilcoRetriever."""
-        return MilcoRetriever(self, num_results, **options)
+        return MilcoRetriever(self, num_results, batch_size, verbose, options)
 
     def text_loader(self, *fields: str) -> "MilcoTextLoader":
         """Return a transformer that adds the texts of results, for rerankers. Arguments as for MilcoTextLoader.
@@ -209,21 +211,16 @@ class MilcoRetriever(pt.Transformer):
     Args:
         index: an open index.
         num_results: documents per query.
-        alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1; not for query_toks,
-            which query_encoder() weighs.
-        filters: {"lang": ["de", "fr"], "year": 2024}: only documents that have one of the values in each field.
-        threads: threads that search.
         batch_size: queries that are encoded and searched at a time.
         verbose: show progress.
+        options: those of Searcher.search(), such as filters, threads and alpha; query_encoder() weighs query_toks.
     """
 
     index: MilcoIndex
     num_results: int = 1000
-    alpha: float | None = None
-    filters: Mapping[str, Any] | None = None
-    threads: int = 1
     batch_size: int = 64
     verbose: bool = False
+    options: SearchKeywords = field(default_factory=lambda: SearchKeywords())
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         """Return the hits of every query, best first, with the columns of the query.
@@ -239,14 +236,13 @@ class MilcoRetriever(pt.Transformer):
             columns.query_frame(extra_columns=["query"], mode="query")
         queries = inp[columns.mode].tolist()
         is_text = columns.mode == "query"
+        request = SearchRequest.of(self.num_results, self.options)
+        searcher.validate(request)
         if not is_text:
-            if self.alpha is not None:
+            if request.alpha is not None:
                 raise MilcoError("alpha weighs the views of texts, not of query_toks: pass it to query_encoder()")
             # The searcher multiplies by it.
             queries = [_weights(query, searcher.index.query_scale) for query in queries]
-        options: SearchKeywords = {"threads": self.threads, "filters": self.filters, "alpha": self.alpha}
-        request = SearchRequest.of(self.num_results, options)
-        searcher.validate(request)
         rows: list[int] = []
         docnos: list[str] = []
         scores: list[float] = []

@@ -35,7 +35,7 @@ def test_hits_are_ordered_by_score_and_then_docid(built: Built, kind: str) -> No
 def test_the_best_k_are_the_first_k_of_all(built: Built, kind: str) -> None:
     """A smaller k truncates the ranking and changes nothing else; no engine allocates room for more hits than exist."""
     searcher = open_index(built.path(kind)).searcher()
-    complete = searcher.search(queries_for(kind), 10**25)
+    complete = searcher.search(queries_for(kind), 2**31 - 1)
     for k in (1, 7, DOCUMENTS):
         for hits, all_hits in zip(searcher.search(queries_for(kind), k), complete, strict=True):
             assert len(hits) == min(k, len(all_hits))
@@ -49,9 +49,9 @@ def test_the_best_k_are_the_first_k_of_all(built: Built, kind: str) -> None:
 def test_a_query_has_the_same_hits_alone_and_in_a_batch(built: Built, kind: str, threads: int) -> None:
     """Neither the other queries nor the number of threads change a hit; no query has no hits."""
     searcher = open_index(built.path(kind)).searcher()
-    assert searcher.search([], 10, threads) == []
+    assert searcher.search([], 10, threads=threads) == []
     queries = queries_for(kind)
-    together = searcher.search(queries, 10, threads)
+    together = searcher.search(queries, 10, threads=threads)
     for query, hits in zip(queries, together, strict=True):
         (alone,) = searcher.search([query], 10)
         assert alone.docids == hits.docids

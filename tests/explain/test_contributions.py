@@ -47,7 +47,7 @@ def test_explained_queries_have_the_vectors_of_a_run(dtype: str) -> None:
     for text, vector in zip(texts, encoder.encode_batch(texts), strict=True):
         single = encoder.encoder.encode_query(text, max_length=encoder.max_length)
         assert single.to_dicts(encoder.encoder.vocabulary) == [vector]
-        assert all(one.query.weights == vector for one in explain(text, k=1))
+        assert all(one.query.weights == vector for one in explain(text, request=SearchRequest(1)))
 
 
 @pytest.mark.parametrize(("prune", "count", "k"), [("", 12, 3), ("", 1, 50), ("top-k:12", 6, 3)])
@@ -57,7 +57,7 @@ def test_contributions_sum_to_the_engines_score(engine: str, prune: str, count: 
     explain, searcher = explainer(built).explain, built.searcher()
     for query in queries(count):
         hits = searcher.search(query_encoder().encode_batch([query]), k)[0]
-        explanations = explain(query, k=k)
+        explanations = explain(query, request=SearchRequest(k))
         assert [one.docid for one in explanations] == hits.docids
         for rank, (one, score) in enumerate(zip(explanations, hits.scores.tolist(), strict=True), 1):
             assert (one.score, one.rank, one.difference) == (score, rank, 0)
@@ -110,7 +110,7 @@ def test_named_documents_keep_their_order_and_rank(engine: str) -> None:
     """Rank and score are those of the complete ranking; an unknown docid is an error."""
     explain = explainer(index(engine)).explain
     query = queries(50)[7]
-    ranked = list(reversed(explain(query, k=3)))
+    ranked = list(reversed(explain(query, request=SearchRequest(3))))
     named = explain(query, [one.docid for one in ranked])
     assert [(one.docid, one.rank, one.score) for one in named] == [(one.docid, one.rank, one.score) for one in ranked]
     with pytest.raises(MilcoError, match="has no document 'nope', or it has no terms"):

@@ -52,6 +52,9 @@ def test_hits_are_the_fusion_of_each_indexs_hits(indexes: list[Path], method: st
         expected = [hits for _, hits in fuse(runs, method, weights=[2, 1], k=2)]
         assert [hits.docids for hits in found] == [hits.docids for hits in expected]
         assert [hits.scores.tolist() for hits in found] == [hits.scores.tolist() for hits in expected]
+        assert searcher.search(QUERIES[0], k=1, offset=1).docids == found[0].docids[1:]
+        other = searcher.search(QUERIES[0], k=2, fuse="rsf", weights=[1, 2])
+        assert [hit.by_index.keys() for hit in other] == [hit.by_index.keys() for hit in found[0]]
         hit = found[0][0]
         for path, rankings in zip(indexes, apart, strict=True):
             given = hit.by_index[str(path)]

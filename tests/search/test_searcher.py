@@ -203,6 +203,13 @@ def test_a_batch_finds_what_single_searches_find(searcher: Searcher) -> None:
     assert searcher.search_batch([]) == []
 
 
+def test_an_offset_continues_a_ranking(searcher: Searcher) -> None:
+    """As a page of results does."""
+    every = searcher.search(QUERY + " music, river", k=3)
+    assert searcher.search(QUERY + " music, river", k=2, offset=1).docids == every.docids[1:]
+    assert not searcher.search(QUERY, offset=3)
+
+
 def test_the_index_knows_its_encoder(index: Path, searcher: Searcher) -> None:
     """Without an encoder, the manifest's is loaded; another one is refused."""
     opened = Searcher.open(str(index), device="cpu", dtype="float32")

@@ -76,7 +76,7 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: Searche
     for options, message in (
         ({"filters": "lng=ja"}, "did you mean 'lang'"),
         ({"balance": "lng"}, "did you mean 'lang'"),
-        ({"alpha": 0.5}, "are for one index"),
+        ({"alpha": 0.5}, "is for one index"),
     ):
         answer = client.get("/search", params={"q": QUERY, **options})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text
@@ -87,12 +87,12 @@ def test_the_score_in_each_index_is_explained(client: TestClient, hybrid: Search
     """By its path; without one, in the first. Another index is an error."""
     hit = client.get("/search", params={"q": QUERY, "k": 1, **balance}).json()["hits"][0]
     given = {"q": QUERY, "docid": hit["docid"], **balance}
-    for name in [index.name for index in hybrid.indexes]:
+    for name in (searched.name for searched in hybrid.indexes):
         explained = client.get("/explain", params={**given, "index": name}).json()
         assert explained["rank"] == hit["by_index"][name]["rank"]
         assert explained["score"] == pytest.approx(hit["by_index"][name]["score"])
         assert explained["difference"] == 0 and (explained["balance"] is not None) == bool(balance)
-    assert client.get("/explain", params=given).json()["score"] == hit["by_index"][[index.name for index in hybrid.indexes][0]]["score"]
+    assert client.get("/explain", params=given).json()["score"] == hit["by_index"][hybrid.indexes[0].name]["score"]
     refused = client.get("/explain", params={**given, "index": f"{hybrid.indexes[1].name}x"})
     assert refused.status_code == 400 and f"did you mean '{hybrid.indexes[1].name}'?" in refused.json()["error"]
 

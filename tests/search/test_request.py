@@ -1,0 +1,65 @@
+"""The request of a search: one definition of its options for Python, command line, REST and MCP."""
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+
+from milco_pyserini.cli.explain import ExplainOptions
+from milco_pyserini.cli.search import SearchOptions
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.options import option_fields
+from milco_pyserini.request import SCORING, Balance, SearchKeywords, SearchRequest
+from milco_pyserini.serve.schema import NOT_SERVED, ExplainParameters, SearchBody, SearchParameters
+
+NAMES = {field.name for field in fields(SearchRequest)}
+
+
+def test_keywords_are_the_fields_in_the_forms_in_which_they_are_given() -> None:
+    """Searcher.search() names k itself, with another default than search_batch()."""
+    assert set(SearchKeywords.__annotations__) == NAMES - {"k"}
+    hints = get_type_hints(SearchRequest)
+    for name, hint in get_type_hints(SearchKeywords).items():
+        assert {int, float, bool} & {hint, *getattr(hint, "__args__", ())} <= {
+            hints[name],
+            *getattr(hints[name], "__args__", ()),
+        }
+
+
+def test_every_door_has_the_options_of_a_search() -> None:
+    """A new one is there by itself: only options that a door does not have are listed."""
+    served = NAMES - set(NOT_SERVED)
+    assert served <= set(SearchParameters.model_fields) and served <= set(SearchBody.model_fields)
+    assert set(SCORING) <= set(ExplainParameters.model_fields)
+    assert {"filters", "balance", "threads", "min_share", "alpha", "fuse", "weights"} <= set(
+        option_fields(SearchOptions)
+    )
+    assert {"alpha", "balance"} <= set(option_fields(ExplainOptions))
+
+
+def test_values_are_parsed_once() -> None:
+    """Texts of filters and of a balance; what was parsed stays as it is."""
+    request = SearchRequest.of(5, {"filters": "lang=de", "balance": "lang=0.5", "views": ["pivot"], "weights": [2, 1]})
+    assert (request.filters, request.balance) == ({"lang": ["de"]}, Balance("lang", 0.5))
+    assert (request.views, request.weights) == (("pivot",), (2, 1))
+    assert SearchRequest(5, filters=request.filters, balance=request.balance).filters is request.filters
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"k": 0}, MilcoError, "`k=0`: must be at least 1"),
+        ({"offset": -1}, MilcoError, "`offset=-1`"),
+        ({"threads": "2"}, TypeError, "threads is '2', expected an integer"),
+        ({"alpha": 1.5}, MilcoError, "`alpha=1.5`: must be from 0 to 1"),
+        ({"views": ["pivto"]}, MilcoError, "did you mean 'pivot'"),
+        ({"filters": "lang"}, MilcoError, "expected FIELD=VALUE"),
+        ({"balance": "=1"}, MilcoError, "expected FIELD or FIELD=STRENGTH"),
+        ({"fuse": "rrf", "alpha": 0.5}, MilcoError, "`alpha` is for one index"),
+        ({"max_passage": ""}, MilcoError, "`max_passage` is empty"),
+    ],
+)
+def test_an_impossible_request_is_not_made(options: dict[str, Any], error: type, message: str) -> None:
+    """Whatever is searched for, in whichever index."""
+    with pytest.raises(error, match=message):
+        SearchRequest(**options)

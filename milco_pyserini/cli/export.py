@@ -114,7 +114,8 @@ def command(options: ExportOptions) -> None:
     if options.store:
         target.validate_stores()
     access = Access.named(options.url)
-    target.validate_urls(access.urls)
+    if options.url:
+        target.validate_urls(access.urls)
     documents = Vectors.open(options.vectors, options.prune)
     topics = None if options.topics is None else Vectors.open(options.topics)
     since = None if options.since is None else Vectors.open(options.since, options.prune)

@@ -31,6 +31,7 @@ class ElasticsearchTarget(Target):
 
     name = "elasticsearch"
     title = "Elasticsearch"
+    schemes = ("http", "https")
     # An _id.
     max_id_bytes = 512
     # Lucene's FeatureField keeps 9 significant bits of a weight.

@@ -40,6 +40,7 @@ class MilvusTarget(Target):
 
     name = "milvus"
     title = "Milvus"
+    schemes = ("http", "https")
     takes_paths = True
     # The length of a VARCHAR, in bytes.
     max_id_bytes = 512

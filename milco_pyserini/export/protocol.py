@@ -350,8 +350,8 @@ class Target:
     max_terms = 2**31
     exact_up_to = 2**24
     is_incremental = True
-    # Of the URLs of a running server, and whether a path opens a database that runs in the client.
-    schemes: tuple[str, ...] = ("http", "https")
+    # Of the URLs of a running server that can be filled, and whether a path opens a database that runs in the client.
+    schemes: tuple[str, ...] = ()
     takes_paths = False
     # Whether it is a cluster, with several URLs, shards and replicas.
     is_cluster = False
@@ -375,13 +375,15 @@ class Target:
             columns: number of columns of a vector.
             schema: of the documents that the collection stores; None if it stores none.
         """
-        raise MilcoError(
-            f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
-            "README.md shows"
-        )
+        raise NotImplementedError
 
     def validate_urls(self, urls: Sequence[str]) -> None:
-        """Raise MilcoError for URLs that are not those of one such server."""
+        """Raise MilcoError for URLs that are not those of one such server, or if no running server can be filled."""
+        if not self.schemes:
+            raise MilcoError(
+                f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
+                "README.md shows"
+            )
         if len(urls) > 1 and not self.is_cluster:
             raise MilcoError(f"`url`: {len(urls)} are given, and the client of {self.title} takes one")
         for url in map(public_url, urls):

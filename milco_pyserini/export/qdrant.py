@@ -45,6 +45,7 @@ class QdrantTarget(Target):
 
     name = "qdrant"
     title = "Qdrant"
+    schemes = ("http", "https")
     takes_paths = True
     stores_documents = True
     own_fields = frozenset((_DOCID,))

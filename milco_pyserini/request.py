@@ -119,8 +119,8 @@ class SearchRequest:
         flag="filter",
         repeatable=True,
         metavar="FIELD=VALUE",
-        help="only documents with this value of a stored field; several values of a field are alternatives; or in a "
-        "range, such as 'year>=2000' (>, <=, <)",
+        help="only documents with this value of a stored field, or in a range such as 'year>=2000' (>, <=, <); several "
+        "values of a field are alternatives, all fields must have one",
     )
     balance: Balance | None = option(
         None,
@@ -135,11 +135,7 @@ class SearchRequest:
         help="of one query: drop those of the k best that match less of its weight (column match; 0.3 drops most of "
         "what has little to do with it)",
     )
-    max_passage: bool | str = option(
-        False,
-        help="documents by their best passage, if the index holds passages; or the delimiter of document and number in "
-        "the ids of a corpus that was split before it was encoded",
-    )
+    max_passage: bool | str = option(False, help="documents by their best passage, if the index holds passages")
     passages: int | None = option(None, minimum=1, help="passages to fetch first (default: four times k)")
     fuse: str | None = option(
         None,

@@ -9,10 +9,10 @@ import numpy as np
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.options import validate_number
+from milco_pyserini.request import HYBRID_METHODS
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-# The first two fuse engines whose scores have nothing in common.
-METHODS = ("rrf", "rsf", "interpolation", "average")
+METHODS = (*HYBRID_METHODS, "interpolation", "average")
 
 
 def fuse(
@@ -89,8 +89,8 @@ def fuse(
 
 def validate_weights(weights: Sequence[float], count: int, method: str) -> None:
     """Raise MilcoError unless a method takes weights, and there is a positive one for each of count rankings."""
-    if method not in METHODS[:2]:
-        raise MilcoError(f"`weights` are for {' and '.join(METHODS[:2])}, not for {method}")
+    if method not in HYBRID_METHODS:
+        raise MilcoError(f"`weights` are for {' and '.join(HYBRID_METHODS)}, not for {method}")
     if len(weights) != count:
         raise MilcoError(f"`weights={' '.join(f'{weight:g}' for weight in weights)}`: give one for each of {count}")
     for weight in weights:

@@ -139,15 +139,11 @@ class Searcher:
         """
         if not isinstance(path, str | Path | Sequence):
             raise TypeError(f"Searcher.open() expects the directory of an index or a list of them, not {path!r}")
-        is_one = isinstance(path, str | Path)
         paths = [path] if isinstance(path, str | Path) else path
         of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
         for name, value in (of_one | {"query_encoder": query_encoder}).items():
-            if value is not None and not is_one:
+            if value is not None and paths is path:
                 raise MilcoError(f"`{name}` is for one index: open each, and pass them to Searcher()")
-        for name, given in (("fuse", fuse), ("weights", weights)):
-            if given is not None and is_one:
-                raise MilcoError(f"`{name}` is for several indexes, got only {path}: give a list of them, or omit it")
         queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         with ExitStack() as opened:
             indexes = []
@@ -331,13 +327,14 @@ class Searcher:
         if not len(queries):
             return []
         last = request.offset + request.k
-        wanted = replace(request, k=max(last, request.depth) if request.fuse else last)
+        k = max(last, request.depth) if request.fuse else last
+        wanted = request if k == request.k else replace(request, k=k)
         rankings = [
             index.rank(encoded, wanted) for index, encoded in zip(self.indexes, zip(*queries, strict=True), strict=True)
         ]
         found = rankings[0]
         if request.fuse:
-            found = [self._fused(hits, replace(wanted, k=last)) for hits in zip(*rankings, strict=True)]
+            found = [self._fused(hits, request) for hits in zip(*rankings, strict=True)]
         return [hits[request.offset :] for hits in found] if request.offset else found
 
     def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
@@ -367,17 +364,19 @@ class Searcher:
         names = " ".join(index.name for index in self.indexes) or "none"
         if fuse is None and len(self.indexes) != 1:
             raise MilcoError(f"{names}: to search several indexes together, set `fuse=rrf`")
-        if fuse is not None and len(self.indexes) < 2:
-            raise MilcoError(f"`fuse={fuse}` takes two indexes or more, got {names}")
-        if weights:
-            validate_weights(weights, len(self.indexes), fuse or "one index")
+        for name, value in (("fuse", fuse), ("weights", weights)):
+            if value and len(self.indexes) < 2:
+                raise MilcoError(f"`{name}` is for several indexes, got only {names}: omit it, or give a list of them")
+        if fuse is not None and weights:
+            validate_weights(weights, len(self.indexes), fuse)
 
     def _fused(self, rankings: Sequence[Hits], request: SearchRequest) -> Hits:
         runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]
         # Of an index of complete documents, these are their own passages.
         passages = [dict(hits.passages) for hits in rankings if hits.passages is not None]
-        depth, k = max(request.depth, request.k), request.k
-        ((_, fused),) = fuse_runs(runs, request.fuse or "rrf", weights=request.weights or None, depth=depth, k=k)
+        k = request.offset + request.k
+        depth, weights = max(request.depth, k), request.weights or None
+        ((_, fused),) = fuse_runs(runs, request.fuse or "rrf", weights=weights, depth=depth, k=k)
         return replace(
             fused,
             lookup=_FirstLookup([hits.lookup.find for hits in rankings if hits.lookup is not None]),

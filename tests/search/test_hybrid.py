@@ -83,7 +83,7 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
     for arguments, message in (
         ({"path": indexes}, "set `fuse=rrf`"),
         ({"path": indexes[0], "fuse": "rrf"}, "`fuse` is for several indexes"),
-        ({"path": indexes[:1], "fuse": "rrf"}, "takes two indexes or more"),
+        ({"path": indexes[:1], "fuse": "rrf"}, "`fuse` is for several indexes"),
         ({"path": [indexes[0]] * 2, "fuse": "rrf"}, "is given twice"),
         ({"path": indexes, "fuse": "rrff"}, "did you mean 'rrf'"),
         ({"path": indexes, "fuse": "rrf", "weights": [1]}, "give one for each of 2"),

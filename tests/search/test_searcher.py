@@ -22,7 +22,7 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode import contract
-from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import BM25, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
@@ -570,7 +570,7 @@ def test_a_terminal_is_asked_for_queries(
         assert search([*common, "--query", query]) == 0
     expected = capsys.readouterr().out
     loaded: list[Any] = []
-    monkeypatch.setattr(contract, "load_encoder", lambda *given: loaded.append(given) or load_encoder(*given))
+    monkeypatch.setattr(contract, "open_encoder", lambda *given: loaded.append(given) or open_encoder(*given))
     screen = Terminal()
     with monkeypatch.context() as patches:
         patches.setattr("sys.stdin", Terminal("".join(f"{query}\n" for query in queries) + end))

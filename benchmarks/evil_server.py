@@ -838,7 +838,7 @@ ANSWERS: dict[str, Answer] = {
     "docs is null": Answer(DOCUMENTS, changed(field("docs", None)), (STORED,)),
     "docs is an object": Answer(DOCUMENTS, changed(field("docs", {"0": {}})), (STORED,)),
     "a document of null": Answer(DOCUMENTS, changed(lambda found: found["docs"].__setitem__(0, None)), (STORED,)),
-    "no found": Answer(DOCUMENTS, in_stored(without("found")), (STORED,)),
+    "no found": Answer(DOCUMENTS, in_stored(without("found")), (STORED,), "unknown"),
     "a document is not found": Answer(DOCUMENTS, in_stored(field("found", False)), (STORED,), "unknown"),
     "an error for a document": Answer(DOCUMENTS, in_stored(field("error", {"type": "any"})), (STORED,)),
     "no _source": Answer(DOCUMENTS, in_stored(without("_source")), (STORED,)),

@@ -416,7 +416,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
     columns = [
         ("rank", "r", [f"{rank}" for rank, _ in enumerate(hits, 1)]),
         ("score", "r", [score.format(hit.score) for hit in hits]),
-        ("match", "r", [f"{hit.share:.0%}" for hit in hits if hit.share is not None]),
+        ("match", "r", ["" if hit.share is None else f"{hit.share:.0%}" for hit in hits]),
         ("docid", "l", [hit.docid for hit in hits]),
     ]
     for name in indexes:
@@ -428,7 +428,7 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
         texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]
         columns.append(("text", "l", texts))
     # Some engines do not know the match.
-    heads, alignments, values = zip(*[column for column in columns if column[2]], strict=True)
+    heads, alignments, values = zip(*[column for column in columns if any(column[2])], strict=True)
     rows = [list(row) for row in zip(*values, strict=True)]
     return text_table(rows, list(heads), "".join(alignments), terminal_width() if has_documents else sys.maxsize)
 

@@ -55,6 +55,13 @@ class ServeOptions:
         metavar="ADDRESS",
         help="proxies, by address or network, whose X-Forwarded-For states the client in the log (default: none)",
     )
+    set: tuple[str, ...] = option(
+        (),
+        repeatable=True,
+        metavar="NAME=VALUE",
+        group=_WORK,
+        help="settings of the engine for searches, as in milco search: timeout=10 (seconds, of a filled server)",
+    )
     threads: int = option(2, group=_WORK, minimum=1, maximum=MAX_THREADS, help="threads that search")
     queue: int = option(128, group=_WORK, minimum=1, metavar="N", help="requests in progress; further ones get a 503")
     corpus: str | None = option(
@@ -74,7 +81,7 @@ class ServeOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        yield from fusion_conflicts(self, "corpus", "encoder")
+        yield from fusion_conflicts(self, "corpus", "encoder", "set")
         if self.mcp:
             for name in changed_options(
                 self, "host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"
@@ -84,15 +91,17 @@ class ServeOptions:
 
 def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    from milco_pyserini.index.protocol import parse_settings
     from milco_pyserini.serve.server import serve, serve_stdio
 
     paths = options.index or (only_index(),)
     request = options.request
     arguments = {**asdict(options), "index": paths if request.fuse else paths[0], "alpha": request.alpha}
     arguments |= {"fuse": request.fuse, "weights": request.weights or None}
+    arguments["settings"] = parse_settings(arguments.pop("set")) or None
     del arguments["request"]
     if arguments.pop("mcp"):
-        names = ("index", "fuse", "weights", "threads", "alpha", "corpus", "encoder", "device", "dtype")
+        names = ("index", "fuse", "weights", "threads", "alpha", "corpus", "encoder", "device", "dtype", "settings")
         serve_stdio(**{name: arguments[name] for name in names})
     else:
         serve(**arguments)

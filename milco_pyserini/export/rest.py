@@ -100,7 +100,8 @@ class Rest:
         with deadline(_REQUEST):
             pauses = (min(2.0**attempt, 30.0) for attempt in count())
             while (answer := self._ask(method, path, content, headers)).status == BUSY:
-                if (pause := next(pauses)) >= remaining():
+                # A full disk is reported as busy, and stays full.
+                if b"cluster_block" in answer.content or (pause := next(pauses)) >= remaining():
                     break
                 time.sleep(pause)
         return answer

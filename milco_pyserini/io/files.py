@@ -19,7 +19,7 @@ from typing import IO, cast
 
 import orjson
 
-from milco_pyserini.console import log
+from milco_pyserini.console import log, printable
 from milco_pyserini.errors import DISK_FULL, MilcoError
 from milco_pyserini.io import locks
 
@@ -72,7 +72,7 @@ def text_output(path: Path, overwrite: bool = True) -> Iterator[IO[str]]:
     has: a command that was killed after it had succeeded can be rerun.
     """
     if path == STDOUT:
-        yield sys.stdout
+        yield cast(IO[str], _Terminal()) if sys.stdout.isatty() else sys.stdout
     elif path.exists() and not overwrite:
         remove_partial(path)
         with _SameText(path) as handle:
@@ -89,6 +89,14 @@ def text_output(path: Path, overwrite: bool = True) -> Iterator[IO[str]]:
     else:
         with atomic_file(path, "w") as handle:
             yield handle
+
+
+class _Terminal(io.TextIOBase):
+    """A terminal on which an id, such as that of a server's hit, has no effect but to be seen."""
+
+    def write(self, text: str) -> int:
+        """Write a text with what would act on a terminal as escapes."""
+        return sys.stdout.write(re.sub(r"[^\t\n]+", lambda part: printable(part[0]), text))
 
 
 class _SameText(io.TextIOBase):

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import io
 import os
 import signal
 import stat
@@ -21,6 +22,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files, locks
 from milco_pyserini.io.files import (
     PARTIAL,
+    STDOUT,
     atomic_directory,
     atomic_file,
     checksum,
@@ -28,6 +30,7 @@ from milco_pyserini.io.files import (
     read_json,
     remove_directory,
     remove_partial,
+    text_output,
     validate_output_directory,
     validate_output_file,
     write_json,
@@ -600,3 +603,14 @@ def test_checksum_depends_on_every_byte(tmp_path: Path) -> None:
     assert sum(sizes) == len(content) and len(sizes) > 1
     (tmp_path / "file").write_bytes(content[:-1] + b"\xfe")
     assert checksum(tmp_path / "file") != expected
+
+
+def test_a_terminal_shows_ids_that_would_act_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As escapes; a file or a pipe receives them as they are."""
+    for is_terminal, expected in ((True, "q1\tQ0\t\\x1b[31m\n"), (False, "q1\tQ0\t\x1b[31m\n")):
+        screen = io.StringIO()
+        monkeypatch.setattr(screen, "isatty", lambda value=is_terminal: value)
+        monkeypatch.setattr("sys.stdout", screen)
+        with text_output(STDOUT) as handle:
+            handle.writelines(["q1\tQ0\t\x1b[31m\n"])
+        assert screen.getvalue() == expected

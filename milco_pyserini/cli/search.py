@@ -25,7 +25,6 @@ from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
-    from milco_pyserini.index import Index
     from milco_pyserini.index.protocol import Hit
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import SearchTopics
@@ -277,7 +276,11 @@ def command(options: SearchOptions) -> None:
     if options.tag is not None:
         validate_tag(options.tag)
     for index in indexes:
-        _validate_docids(index, options.max_passage and options.max_passage_delimiter is None)
+        docid = index.manifest["id_with_space"]
+        if docid is not None:
+            raise MilcoError(
+                f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run"
+            )
     names = "+".join(index.path.resolve().name for index in indexes) + (f".{options.fusion}" if options.fusion else "")
     output = options.output or RUNS / f"{names}.{directory_name(options.topics)}.txt"
     if output != STDOUT:
@@ -431,17 +434,6 @@ def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents:
     heads, alignments, values = zip(*[column for column in columns if any(column[2])], strict=True)
     rows = [list(row) for row in zip(*values, strict=True)]
     return text_table(rows, list(heads), "".join(alignments), terminal_width() if has_documents else sys.maxsize)
-
-
-def _validate_docids(index: "Index", passages: bool) -> None:
-    """Raise MilcoError if the docids of an index cannot be in a run, or are not those of passages."""
-    from milco_pyserini.search.passages import validate_passages
-
-    docid = index.manifest["id_with_space"]
-    if docid is not None:
-        raise MilcoError(f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run")
-    if passages:
-        validate_passages(index)
 
 
 def fuse(options: FuseOptions) -> None:

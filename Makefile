@@ -1,4 +1,4 @@
-# make demo: from nothing to figures on the embedded sample. make test: linter, types and tests. make test-more: what
+# make demo: from nothing to figures on the embedded sample. make test: linter, types, budgets of lines and tests. make test-more: what
 # CI runs besides, some of it in environments of its own. make api: the reference of the Python packages, in build/api.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
@@ -55,6 +55,7 @@ lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(RUN) -m recipes.budget
 
 api: $(VENV)/installed-dev
 	$(RUN) docs/api.py build/api

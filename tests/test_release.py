@@ -8,6 +8,7 @@ import pytest
 
 from milco_pyserini.errors import MilcoError
 from recipes import release
+from recipes.budget import count_lines, over_budget
 from recipes.release import MAX_BYTES, release_notes, validate_wheel
 
 VALID = "Metadata-Version: 2.1\nName: milco-pyserini\nVersion: 1.2.3\n"
@@ -80,3 +81,13 @@ def test_nothing_is_built_from_a_tree_that_is_not_the_release(
     subprocess.run(f"git init -q . && {commit} && {setup or 'true'}", shell=True, check=True)
     assert release.main([version]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_room_over_its_budget_is_named() -> None:
+    """So is a room that has none; setup.cfg has a budget for each room of the package."""
+    rooms = {"io": 3, "new": 1, "sparse": 2}
+    assert over_budget(rooms, {"io": 2, "sparse": 2}) == [
+        "io has 3 lines, its budget is 2",
+        "new has 1 lines, its budget is 0",
+    ]
+    assert {"root", "export", "search"} < count_lines().keys()

@@ -59,10 +59,9 @@ class Shards(msgspec.Struct):
 
     def validate(self, index: str) -> None:
         """Raise ServerError unless all have answered."""
-        if self.successful < self.total:
-            raise ServerError(
-                f"{index}: {self.total - self.successful} of {self.total} are missing shards", "missing_shards"
-            )
+        missing = max(self.total - self.successful, self.failed)
+        if missing > 0:
+            raise ServerError(f"{missing} of the {self.total} shards of {index} are missing", "missing_shards")
 
 
 class Fields(msgspec.Struct):

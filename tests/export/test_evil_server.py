@@ -27,7 +27,14 @@ REFUSED = (
     *("413", "500 as JSON", "302 to another host", "302 to a file", "null", "a response is null", "no _shards"),
     *("hits.hits is null", "a hit is a string", "a score of NaN", "a score of 5,000 digits", "a score of -5"),
     *("a string as score", "no docid", "two docids", "null as docid", "a docid with a line of a run", "a docid twice"),
-    *("a docid with a lone surrogate", "a docid of 2 MB", "fewer answers than queries", "timed_out", "a shard failed"),
+    *(
+        "a docid with a lone surrogate",
+        "a docid of 2 MB",
+        "fewer answers than queries",
+        "timed_out",
+        "a shard failed",
+        "a shard failed, and is counted",
+    ),
     *(
         "missing shards",
         "a closed index",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
 _ECHO_SCALE = 0.2 * 3**0.5
+# The most terms of a text in each view.
+_PIVOT_TERMS, _SOURCE_TERMS = 96, 64
 # Tokens in more than 2 % of texts have no source weight.
 _LEAST_IDF = 4.0
 
@@ -65,6 +67,7 @@ def command(options: MiniOptions) -> None:
     tokenizer = encoder.tokenizer.tokenizer
     weights = echo.measure_idf(folder, tokenizer) - _LEAST_IDF
     echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
+    encoder.model.config.pivot_top_k, encoder.model.config.source_top_k = _PIVOT_TERMS, _SOURCE_TERMS
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6

@@ -1,7 +1,8 @@
 """Fine-tune the upper layers to few terms and to spelling: contrast among all texts of a batch, within term budgets.
 
-Each step draws a budget. A query has its strongest terms only, a text that is searched its own, so that what is beyond
-the budget gets no gradient from scores. The L1 norm lowers it, with a weight that follows the number of terms.
+Each step draws a budget. A query has its strongest terms only, a text that is searched its own, so what is beyond the
+budget takes no part in scores, and the configuration cuts it off when texts are encoded. An L1 norm strong enough to
+leave 32 terms of a query made search worse than cutting off alone.
 """
 
 import copy
@@ -11,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +33,6 @@ from .pool import FROZEN, PARALLEL_SOURCE, PASSAGE, Pool
 GROUPS, PAIRS = 24, 16
 # Budgets of a query and of a text that is searched, of which each step draws a pair.
 BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
-# Means of terms, of texts that search and of passages, that the weight of the L1 norm aims at.
-GOALS = (32.0, 105.0)
 _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
 _OWN = -1e4
 _NEVER = -100.0
@@ -41,11 +40,14 @@ _FILE = "refinement.pt"
 
 
 def silent_columns(pieces: list[str]) -> list[int]:
-    """Return the English pieces that are never a reason: marks, single characters, other alphabets, parts of words."""
+    """Return the English pieces that are never a reason: marks, single characters, other alphabets, function words.
+
+    Parts of words stay: without them, the sample had .006 less.
+    """
     return [
         number
         for number, piece in enumerate(pieces)
-        if piece.startswith("##") or len(piece) < 2 or not (piece.isascii() and piece.isalnum()) or piece in STOP_WORDS
+        if len(word := piece.removeprefix("##")) < 2 or not (word.isascii() and word.isalnum()) or piece in STOP_WORDS
     ]
 
 
@@ -97,7 +99,6 @@ class Refinement:
         run.mkdir(exist_ok=True)
         self.pool, self.file = pool, run / _FILE
         self.steps, self.seed, rate = options.refine_steps, options.seed, options.refine_rate
-        self.weights = [1e-2, 1e-2]
         # The encoder keeps its own layers and embeddings.
         self.model = model = copy.deepcopy(encoder.model).requires_grad_(False)
         pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(len(model.decoder.weight))]
@@ -125,7 +126,7 @@ class Refinement:
             saved = torch.load(self.file, map_location=self.device, weights_only=True)
             model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
-            self.done, self.weights = saved["done"], saved["weights"]
+            self.done = saved["done"]
 
     def _factor(self, step: int) -> float:
         """Return the share of the learning rates: a short warm-up, then a cosine to a twentieth."""
@@ -189,15 +190,11 @@ class Refinement:
             self.teacher.prepare([BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs])
         )
         parts["alignment"] = losses.sparse_mean_squared_error(logits[pairs], targets, mean="teacher")
-        norms = {"query_l1": losses.l1(views[queries]), "passage_l1": losses.l1(views[passages])}
-        loss = sum(parts.values()) + self.weights[0] * norms["query_l1"] + self.weights[1] * norms["passage_l1"]
+        loss = cast(Tensor, sum(parts.values()))
         terms = [(views[rows] > 0).sum(dim=1).float().mean().item() for rows in (queries, passages)]
-        for side, (count, aim) in enumerate(zip(terms, GOALS, strict=True)):
-            self.weights[side] *= 1.04 if count > aim else 0.96
         found = targets > 0
         figures = {name: part.item() for name, part in parts.items()}
         figures |= {"query_terms": terms[0], "passage_terms": terms[1]}
-        figures |= {"lambda_q": 1e3 * self.weights[0], "lambda_p": 1e3 * self.weights[1]}
         figures["recall"] = (found & (logits[pairs] > 0)).sum().item() / found.sum().item()
         figures["tokens"] = float(mask.sum())
         return figures, loss
@@ -212,7 +209,6 @@ class Refinement:
                     },
                     "optimizer": self.optimizer.state_dict(),
                     "done": self.done,
-                    "weights": self.weights,
                 },
                 handle,
             )

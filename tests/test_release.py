@@ -83,10 +83,10 @@ def test_nothing_is_built_from_a_tree_that_is_not_the_release(
     assert message in capsys.readouterr().err
 
 
-def test_a_room_over_its_budget_is_named() -> None:
-    """So is a room that has none; setup.cfg has a budget for each room of the package."""
-    rooms = {"io": 3, "new": 1, "sparse": 2}
-    assert over_budget(rooms, {"io": 2, "sparse": 2}) == [
+def test_a_subpackage_over_its_budget_is_named() -> None:
+    """So is one that has none."""
+    found = {"io": 3, "new": 1, "sparse": 2}
+    assert over_budget(found, {"io": 2, "sparse": 2}) == [
         "io has 3 lines, its budget is 2",
         "new has 1 lines, its budget is 0",
     ]

@@ -75,8 +75,13 @@ class Hit(msgspec.Struct):
     matched: dict[str, Score] = msgspec.field(name="matched_queries", default_factory=dict)
 
 
+class Total(msgspec.Struct):
+    value: Number
+
+
 class Hits(msgspec.Struct):
     hits: list[Hit]
+    total: Total | None = None
 
 
 class Found(msgspec.Struct):

@@ -200,18 +200,14 @@ class ElasticsearchServer(Server):
             raise ServerError(f"{self._index}: missing shards", "missing_shards")
 
     @property
-    def max_terms(self) -> int:
-        """The largest number of clauses of a query, which Elasticsearch chooses by the memory of its nodes."""
-        return self._max_clauses
-
-    @property
     def max_words(self) -> int:
         """The largest number of words of a text: each is a clause for each language."""
         languages = text_analyzers(() if self._schema is None else self._schema.languages)
         return self.max_terms // (len(languages) + 1)
 
     @cached_property
-    def _max_clauses(self) -> int:
+    def max_terms(self) -> int:
+        """The largest number of clauses of a query, which Elasticsearch chooses by the memory of its nodes."""
         path = f"_cluster/settings?include_defaults=true&filter_path=*.{_MOST_CLAUSES}"
         try:
             found = self._request("GET", path, dict[str, Any])
@@ -338,7 +334,8 @@ class ElasticsearchServer(Server):
         """Return up to k hits of a search, WINDOW at a time."""
         path = f"{self._index}/_search?scroll=1m&allow_partial_search_results=false"
         found: list[answers.Hit] = []
-        answer = self._request("POST", path, answers.Found, body)
+        answer = self._request("POST", path, answers.Found, body | {"track_total_hits": True})
+        total = None if answer.hits is None else answer.hits.total
         while hits := answer.valid_hits(self._index):
             found += hits
             if len(found) >= k:
@@ -347,6 +344,9 @@ class ElasticsearchServer(Server):
                 "POST", "_search/scroll", answers.Found, {"scroll": "1m", "scroll_id": answer.scroll_id}
             )
         self._request("DELETE", "_search/scroll", Any, {"scroll_id": answer.scroll_id})
+        # A request that was repeated after its answer was lost has skipped a page.
+        if total is not None and len(found) < min(k, total.value):
+            raise ServerError(f"{self._index}: {len(found):,} of {total.value:,} hits, the answer is incomplete")
         return found[:k]
 
     def _about(self) -> dict[str, answers.Index] | None:

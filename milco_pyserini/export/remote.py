@@ -122,8 +122,7 @@ class RemoteSearcher(EngineSearcher):
 
     Args:
         name: of the server, for messages.
-        columns: {term: column}.
-        scale: impact of a query's term = round(weight x scale), as in the documents.
+        timeout: seconds for the answer to a request.
     """
 
     has_weights = has_groups = True

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -31,8 +31,8 @@ class Access:
         key: None if the server receives none.
     """
 
-    urls: tuple[str, ...]
-    key: str | None = None
+    urls: tuple[str, ...] = field(repr=False)
+    key: str | None = field(default=None, repr=False)
 
     @classmethod
     def named(cls, urls: Sequence[str]) -> "Access":

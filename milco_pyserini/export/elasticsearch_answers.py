@@ -43,7 +43,7 @@ class Mappings(msgspec.Struct):
     meta: Meta = msgspec.field(name="_meta", default_factory=Meta)
 
 
-class Index(msgspec.Struct):
+class IndexState(msgspec.Struct):
     settings: dict[str, Any]
     mappings: dict[str, Any]
 
@@ -68,7 +68,7 @@ class Fields(msgspec.Struct):
     docids: list[str] = msgspec.field(name=DOCID, default_factory=list)
 
 
-class Hit(msgspec.Struct):
+class FoundHit(msgspec.Struct):
     id: str = msgspec.field(name="_id", default="")
     score: float = msgspec.field(name="_score", default=0.0)
     fields: Fields = msgspec.field(default_factory=Fields)
@@ -79,8 +79,8 @@ class Total(msgspec.Struct):
     value: Number
 
 
-class Hits(msgspec.Struct):
-    hits: list[Hit]
+class FoundHits(msgspec.Struct):
+    hits: list[FoundHit]
     total: Total | None = None
 
 
@@ -88,13 +88,13 @@ class Found(msgspec.Struct):
     """The answer to a search, or its error."""
 
     shards: Shards | None = msgspec.field(name="_shards", default=None)
-    hits: Hits | None = None
+    hits: FoundHits | None = None
     error: Any = None
     status: int = 200
     timed_out: bool = False
     scroll_id: str = msgspec.field(name="_scroll_id", default="")
 
-    def valid_hits(self, index: str) -> list[Hit]:
+    def valid_hits(self, index: str) -> list[FoundHit]:
         """Return the hits. Raises ServerError if the search failed, or a part of the index has not answered."""
         if self.error is not None:
             kind, reason = cause_of(self.error)
@@ -109,15 +109,15 @@ class Answers(msgspec.Struct):
     responses: list[Found]
 
 
-class Document(msgspec.Struct):
+class FoundDocument(msgspec.Struct):
     id: str = msgspec.field(name="_id")
     found: bool | None = None
     source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)
     error: Any = None
 
 
-class Documents(msgspec.Struct):
-    docs: list[Document]
+class FoundDocuments(msgspec.Struct):
+    docs: list[FoundDocument]
 
 
 class Count(msgspec.Struct):

@@ -93,8 +93,16 @@ class ElasticsearchServer(Server):
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the mapping.
 
-        Raises MilcoError for an alias, unless alias is set, and for another number of shards.
+        Raises MilcoError for an alias, unless alias is set, for another number of shards, and for replicas that have no
+        node.
         """
+        if self.replicas:
+            nodes = self._request("GET", "_cluster/health", answers.Health).number_of_data_nodes
+            if self.replicas >= nodes:
+                raise MilcoError(
+                    f"`replicas={self.replicas}`: each needs a data node of its own, next to that of the shard itself, "
+                    f"and the cluster has {counted(nodes, 'data node')}: at most {nodes - 1}"
+                )
         found = self._about()
         if found is None:
             return None
@@ -126,14 +134,7 @@ class ElasticsearchServer(Server):
         return stated if is_same else ""
 
     def create(self, statement: str) -> None:
-        """Create the index, with the settings for loading. Raises MilcoError for replicas that have no node."""
-        if self.replicas:
-            nodes = self._request("GET", "_cluster/health", answers.Health).number_of_data_nodes
-            if self.replicas >= nodes:
-                raise MilcoError(
-                    f"`replicas={self.replicas}`: each needs a data node of its own, next to that of the shard itself, "
-                    f"and the cluster has {counted(nodes, 'data node')}: at most {nodes - 1}"
-                )
+        """Create the index, with the settings for loading."""
         given = {"number_of_shards": self.shards, "number_of_replicas": self.replicas}
         settings = SETTINGS["index"] | {name: value for name, value in given.items() if value is not None}
         body = {"settings": {"index": settings}, "mappings": self._mapping(statement)}
@@ -313,7 +314,7 @@ class ElasticsearchServer(Server):
             body["query"] = {"bool": {"must": body["query"], "filter": clauses}}
         return body | {"stored_fields": "_none_", "docvalue_fields": [DOCID]} if self._has_docids else body
 
-    def _docid(self, hit: answers.Hit) -> str:
+    def _docid(self, hit: answers.FoundHit) -> str:
         """Return the docid of a hit of a prepared search. Raises ServerError if another program wrote the document."""
         if not self._has_docids:
             return hit.id
@@ -321,7 +322,7 @@ class ElasticsearchServer(Server):
             raise ServerError(f"{self._index} has a document without one {DOCID}, which another program wrote")
         return hit.fields.docids[0]
 
-    def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[answers.Hit]]:
+    def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[answers.FoundHit]]:
         """Return the hits of each search, by one request."""
         header = {"index": self._index, "allow_partial_search_results": False, **options}
         lines = [line for body in bodies for line in (header, body | {"track_total_hits": False})]
@@ -330,10 +331,10 @@ class ElasticsearchServer(Server):
             raise ServerError(f"{len(found)} answers to {counted(len(bodies), 'query', 'queries')}")
         return [answer.valid_hits(self._index) for answer in found]
 
-    def _scrolled(self, body: dict[str, Any], k: int) -> list[answers.Hit]:
+    def _scrolled(self, body: dict[str, Any], k: int) -> list[answers.FoundHit]:
         """Return up to k hits of a search, WINDOW at a time."""
         path = f"{self._index}/_search?scroll=1m&allow_partial_search_results=false"
-        found: list[answers.Hit] = []
+        found: list[answers.FoundHit] = []
         answer = self._request("POST", path, answers.Found, body | {"track_total_hits": True})
         total = None if answer.hits is None else answer.hits.total
         while hits := answer.valid_hits(self._index):
@@ -349,9 +350,9 @@ class ElasticsearchServer(Server):
             raise ServerError(f"{self._index}: {len(found):,} of {total.value:,} hits, the answer is incomplete")
         return found[:k]
 
-    def _about(self) -> dict[str, answers.Index] | None:
+    def _about(self) -> dict[str, answers.IndexState] | None:
         """Return settings and mapping, of one moment, of the index, or of those of an alias; None if it is missing."""
-        return self.client.find(f"/{self._index}?flat_settings=true", dict[str, answers.Index])
+        return self.client.find(f"/{self._index}?flat_settings=true", dict[str, answers.IndexState])
 
     def _set(self, settings: Mapping[str, Any]) -> None:
         if settings:
@@ -361,9 +362,9 @@ class ElasticsearchServer(Server):
         body = {"_meta": meta, "properties": self._mapping("")["properties"]}
         self._request("PUT", f"{self._index}/_mapping", Any, body)
 
-    def _found(self, body: dict[str, Any]) -> list[answers.Document]:
+    def _found(self, body: dict[str, Any]) -> list[answers.FoundDocument]:
         """Return those documents of a request (_mget) that the index has. Raises ServerError if a shard is missing."""
-        documents = self._request("POST", f"{self._index}/_mget", answers.Documents, body).docs
+        documents = self._request("POST", f"{self._index}/_mget", answers.FoundDocuments, body).docs
         for document in documents:
             if document.error is not None or document.found is None:
                 kind, reason = cause_of(document.error)

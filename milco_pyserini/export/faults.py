@@ -70,8 +70,9 @@ FAULTS = (
     Fault(r"missing.shards|shard_not_available|shard is not active|unavailable_shards|no_shard_available"
           r"|node_not_connected|not connected|503 search_phase", "shards of the index are missing", _NODES),
     Fault(r"^3\d\d redirect", "", f"Put the URL of the server itself into {URL} or `url`."),
-    Fault(r"html|is not a valid one|is compressed|answers to|has more than|answer is incomplete", "",
+    Fault(r"html|is not a valid one|is compressed|answers to|has more than", "",
           "Check that the URL is that of the server, and not of a login page or another program."),
+    Fault(r"answer is incomplete", "", "Try again. {again}"),
     Fault(r"WRONG_VERSION_NUMBER|record layer|HTTP_REQUEST", "it speaks http", "Begin its URL with http://."),
     Fault(r"mismatch, certificate is not valid", "", "Use a name in the URL that its certificate contains."),
     Fault(r"CERTIFICATE_VERIFY_FAILED", "", "If its certificate is signed by an authority of your own, set "

@@ -121,18 +121,20 @@ class RemoteSearcher(EngineSearcher):
     """A collection of a running server. Scores are sums of products of integers, exact up to 2**24.
 
     Args:
+        terms: of the columns.
         name: of the server, for messages.
         timeout: seconds for the answer to a request.
     """
 
     has_weights = has_groups = True
 
-    def __init__(self, directory: Path, manifest: dict, server: Server, name: str, timeout: float) -> None:
+    def __init__(
+        self, directory: Path, manifest: dict, terms: Sequence[str], server: Server, name: str, timeout: float
+    ) -> None:
         super().__init__(Remote.name, directory, manifest["documents"])
         self._server = server
         self._name = name
         self._timeout = timeout
-        terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
         self._columns = {term: column for column, term in enumerate(terms)}
         self._scale = manifest["query_scale"]
         self._languages: Mapping[str, int] = manifest.get("languages", {})
@@ -157,19 +159,19 @@ class RemoteSearcher(EngineSearcher):
                 raise MilcoError(f"{url}, which holds {collection} of {target.title}, does not exist", MOVED)
         name = f"{target.title} at {access.shown}"
         schema = DocumentSchema(**manifest["schema"]) if "schema" in manifest else None
-        columns = len(read_vocabulary(directory, manifest["files"]).terms)
+        terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
         with deadline(timeout):
-            server = connect(target, access, collection, columns, schema, MOVED)
+            server = connect(target, access, collection, len(terms), schema, MOVED)
             try:
                 with server_errors(name, MOVED):
                     stated = server.stated(alias=True)
-                    found = server.count() if stated == manifest["fingerprint"] else 0
-                if stated != manifest["fingerprint"]:
-                    what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
-                    if stated and ">" in stated:
-                        what = "is incomplete: it is being filled, or an export was interrupted"
-                    raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
-                searcher = cls(directory, manifest, server, name, timeout)
+                    if stated != manifest["fingerprint"]:
+                        what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
+                        if stated and ">" in stated:
+                            what = "is incomplete: it is being filled, or an export was interrupted"
+                        raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
+                    found = server.count()
+                    searcher = cls(directory, manifest, terms, server, name, timeout)
             except BaseException:
                 server.client.close()
                 raise

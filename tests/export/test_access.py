@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from opensearch_cluster import Cluster
+from search_proxy import search_proxy
 from search_servers import fill
 from search_service import search_service
 
@@ -166,10 +167,28 @@ def test_faults_format() -> None:
 
 
 def test_replicas_need_nodes(store: Path, capsys: pytest.CaptureFixture) -> None:
-    """More than the cluster can ever assign are refused before the index is created."""
+    """More than the cluster can ever assign are refused, for a new index and for one that exists."""
     with search_service() as url:
-        assert fill(("elasticsearch", url), store, "any", "--replicas", "99") == 2
-    assert "--replicas 99" in capsys.readouterr().err
+        for _ in range(2):
+            assert fill(("elasticsearch", url), store, "any", "--replicas", "99") == 2
+            assert "--replicas 99" in capsys.readouterr().err
+            assert fill(("elasticsearch", url), store, "any") == 0
+
+
+def test_a_server_that_fails_while_an_index_is_opened_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a damaged directory, whichever of the requests fails."""
+    with search_service() as url:
+        assert fill(("elasticsearch", url), store, "any", "--output", "index") == 0
+        for part in ("/_count", "/_cluster/settings"):
+            with search_proxy(url, lambda _, path, part=part: 500 if part in path else None) as proxy:
+                monkeypatch.setenv(URL, f"http://{proxy}")
+                with pytest.raises(MilcoError, match=f"Elasticsearch at http://{proxy}: status 500"):
+                    open_index("index").searcher()
+
+
+def test_no_secret_is_in_a_representation() -> None:
+    """Tracebacks and logs of a program show objects."""
+    assert "secret" not in repr(Access(("http://me:secret@h",), "secret"))
 
 
 @pytest.mark.cluster

@@ -18,7 +18,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
-from milco_pyserini.export.elasticsearch_answers import Index
+from milco_pyserini.export.elasticsearch_answers import IndexState
 from milco_pyserini.export.elasticsearch_documents import stored_json
 from milco_pyserini.export.elasticsearch_server import ElasticsearchServer
 from milco_pyserini.export.faults import ServerError
@@ -253,7 +253,7 @@ def test_languages_whose_analyzer_is_missing_are_reported(capsys: pytest.Capture
             created.setdefault(path, body)
 
         def find(self, path: str, kind: type) -> dict:
-            return {"any": Index({}, {})}
+            return {"any": IndexState({}, {})}
 
     schema = DocumentSchema({}, ["de", "fr", "sw"])
     server = ElasticsearchServer(Lacking(), OpenSearchTarget(), "any", schema)

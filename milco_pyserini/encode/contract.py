@@ -167,7 +167,8 @@ class MilcoQueryEncoder(_PyseriniEncoder):
         return self._vectors(texts, None).to_dicts()
 
     def _vectors(self, texts: Sequence[str], max_length: int | None) -> SparseBatch:
-        batch = self._encode(self.encoder.query_encoder, texts, max_length)
+        encoder = self.encoder.query_encoder
+        batch = encoder.network.limit_query_terms(self._encode(encoder, texts, max_length))
         return batch if self.alpha is None else batch.weighted(self.alpha)
 
 

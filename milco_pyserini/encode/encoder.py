@@ -207,7 +207,8 @@ class MilcoEncoder:
         """
         if settings.get("max_length") is None:
             settings["max_length"] = self.config.query_max_length
-        batch = self.query_encoder.encode(texts, **settings)
+        encoder = self.query_encoder
+        batch = encoder.network.limit_query_terms(encoder.encode(texts, **settings))
         return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]) -> SparseBatch:

@@ -14,7 +14,7 @@ from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, token_limit
-from milco_pyserini.model.configuration import NetworkConfig, is_plain
+from milco_pyserini.model.configuration import QUERY_LIMITS, NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
@@ -195,7 +195,16 @@ class Network:
 
     def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
         """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
-        for view, limit in ((PIVOT, self.config.pivot_top_k), (SOURCE, self.config.source_top_k)):
+        return self._limit(vectors, self.config.pivot_top_k, self.config.source_top_k)
+
+    def limit_query_terms(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors of queries with only the strongest terms of each view that the configuration keeps of them."""
+        limits = (getattr(self.config, name, None) for name in QUERY_LIMITS)
+        return self._limit(vectors, *limits)
+
+    @staticmethod
+    def _limit(vectors: SparseBatch, pivot: int | None, source: int | None) -> SparseBatch:
+        for view, limit in ((PIVOT, pivot), (SOURCE, source)):
             if limit is not None and vectors.lengths().max(initial=0) > limit:
                 vectors = PruningRule("top-k", limit, view)(vectors)
         return vectors

@@ -137,7 +137,8 @@ class PartEncoder:
         plan, encoder = self.plan, self._encoder_of(part.contents is not None)
         if plan.dense:
             return encoder.encode_rows(part.rows, plan.batch_size, part.ids, count)
-        return encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
+        vectors = encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
+        return vectors if part.contents is None else encoder.network.limit_query_terms(vectors)
 
     def _encoder_of(self, topics: bool) -> Any:
         return self.encoder.query_encoder if topics and not self.plan.dense else self.encoder

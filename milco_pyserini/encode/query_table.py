@@ -28,6 +28,7 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
+from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
@@ -37,7 +38,15 @@ TOP_K = 10
 _PART = 8192
 _CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
 # Fields of a checkpoint's configuration that queries need.
-_FIELDS = ("english_vocab_size", "echo", "pivot_top_k", "source_top_k", "query_max_length", "passage_max_length")
+_FIELDS = (
+    "english_vocab_size",
+    "echo",
+    "pivot_top_k",
+    "source_top_k",
+    *QUERY_LIMITS,
+    "query_max_length",
+    "passage_max_length",
+)
 
 
 class QueryTable(MilcoEncoder):
@@ -114,7 +123,7 @@ class QueryTable(MilcoEncoder):
             token_limit=encoder.network.token_limit,
             encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
             dtype=str(encoder.network.dtype).removeprefix("torch."),
-            **{name: getattr(encoder.config, name) for name in _FIELDS},
+            **{name: getattr(encoder.config, name, None) for name in _FIELDS},
             trained_on=getattr(encoder.config, "trained_on", None),
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)

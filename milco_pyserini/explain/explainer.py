@@ -165,7 +165,9 @@ class Explainer:
             other = copy.copy(self)
             other.encoder = self.encoder.of_request(request)
             return other.explain(query, docids, replace(request, alpha=None, views=()))
-        encoded = encode_with_origins(self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase)
+        encoded = encode_with_origins(
+            self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase, query=True
+        )
         batch = encoded.batch.view(*self.encoder.views)
         vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
         hits = self._searcher.rank([vector], replace(request, k=DEPTH) if docids else request)[0]
@@ -354,7 +356,7 @@ def explain_texts(
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
     queries, vocabulary = MilcoQueryEncoder(encoder).with_alpha(alpha), encoder.vocabulary
-    encoded_query = encode_with_origins(encoder, query, queries.max_length, lowercase)
+    encoded_query = encode_with_origins(encoder, query, queries.max_length, lowercase, query=True)
     vector = query_vector(encoded_query.batch, vocabulary, alpha)
     explanations = []
     for number, text in enumerate(texts, 1):

@@ -59,7 +59,12 @@ def validate_network(encoder: "MilcoEncoder") -> None:
 
 
 def encode_with_origins(
-    encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool = False, passage: int | None = None
+    encoder: "MilcoEncoder",
+    text: str,
+    max_length: int,
+    lowercase: bool = False,
+    passage: int | None = None,
+    query: bool = False,
 ) -> EncodedText:
     """Encode one text and find the origins of its terms.
 
@@ -68,9 +73,11 @@ def encode_with_origins(
     Args:
         max_length: Maximum number of tokens, <s> and </s> included.
         passage: Number of the passage to encode, of a text split into passages of max_length.
+        query: Whether the text is a query, which may have fewer terms.
     """
     text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
     batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)
+    batch = encoder.network.limit_query_terms(batch) if query else batch
     shown = text[:MAX_TEXT_CHARACTERS]
     origins = _origins(encoder, tokens, batch) if tokens else {}
     return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)

@@ -146,8 +146,9 @@ class MilcoModule(InputModule):
         network = self.encoder.network
         batch = network.encode(rows, network.resolve_views(views) if views else self.views)
         alpha = self.alpha if alpha is None else alpha
-        if task == QUERY and alpha is not None:
-            batch = batch.weighted(alpha)
+        if task == QUERY:
+            batch = network.limit_query_terms(batch)
+            batch = batch if alpha is None else batch.weighted(alpha)
         batch = replace(batch, vocabulary=self.encoder.vocabulary)
         features["sentence_embedding"] = batch.to_torch().to_dense().to(ids.device)
         return features

@@ -19,8 +19,10 @@ ENCODERS = ("bert", "camembert", "gte", "roberta", "xlm-roberta", "xlm-roberta-x
 XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
 # Fields on which the terms and weights of a view depend.
 VIEW_VARIANTS = ("echo_variant", "source_pool", "source_drop_special", "pivot_top_k", "source_top_k")
+# The most terms of a query in each view.
+QUERY_LIMITS = ("query_pivot_top_k", "query_source_top_k")
 # Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
-VARIANTS = ("echo", *VIEW_VARIANTS, "query_max_length", "passage_max_length")
+VARIANTS = ("echo", *VIEW_VARIANTS, *QUERY_LIMITS, "query_max_length", "passage_max_length")
 
 
 class Rule(NamedTuple):
@@ -43,6 +45,7 @@ _RULES = {
     "source_drop_special": Rule(bool),
     "pivot_top_k": Rule(int, 1, optional=True),
     "source_top_k": Rule(int, 1, optional=True),
+    **dict.fromkeys(QUERY_LIMITS, Rule(int, 1, optional=True)),
     # <s>, one token of the text, </s>.
     "query_max_length": Rule(int, 3, 2**24),
     "passage_max_length": Rule(int, 3, 2**24),
@@ -109,6 +112,7 @@ class NetworkConfig:
         source_pool: how the weights of a repeated token are combined, "sum" (authors) or "max".
         source_drop_special: omit <s>, </s> and unknown pieces from the source view.
         pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
+        query_pivot_top_k, query_source_top_k: the same of a query, if it has fewer; None for those of any text.
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
         cpu_dtype: dtype "auto" of the matrix products on the CPU, for a network whose figures are to be those of every
             processor, or which bfloat16 does not make faster; None for bfloat16 where the processor multiplies it.
@@ -130,6 +134,8 @@ class NetworkConfig:
         source_drop_special: bool = False,
         pivot_top_k: int | None = None,
         source_top_k: int | None = None,
+        query_pivot_top_k: int | None = None,
+        query_source_top_k: int | None = None,
         query_max_length: int = 64,
         passage_max_length: int = 512,
         cpu_dtype: str | None = None,
@@ -146,6 +152,8 @@ class NetworkConfig:
         self.source_drop_special = source_drop_special
         self.pivot_top_k = pivot_top_k
         self.source_top_k = source_top_k
+        self.query_pivot_top_k = query_pivot_top_k
+        self.query_source_top_k = query_source_top_k
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
         self.cpu_dtype = cpu_dtype

@@ -21,6 +21,7 @@ from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncod
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
 from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model import packed, tokenization
 from milco_pyserini.model.tokenization import replace_lone_surrogates
@@ -130,6 +131,22 @@ def test_top_k_limits_each_view() -> None:
     assert max(complete.view(PIVOT).lengths()) > 5 and max(complete.view(SOURCE).lengths()) > 2
     with pytest.raises(MilcoError, match="pivot_top_k expects an integer of at least 1 or null, got 0"):
         variant(pivot_top_k=0)
+
+
+def test_queries_have_limits_of_their_own(tmp_path: Path) -> None:
+    """query_pivot_top_k and query_source_top_k limit queries only, by every way to encode them."""
+    limited = variant(query_pivot_top_k=4, query_source_top_k=1)
+    complete = variant().encode_query(TEXTS)
+    assert limited.encode_document(TEXTS).lengths().max() > 5
+    vectors = limited.encode_query(TEXTS)
+    for view, limit in ((PIVOT, 4), (SOURCE, 1)):
+        for (_, before), (_, after) in zip(complete.view(view).rows(), vectors.view(view).rows(), strict=True):
+            assert sorted(after) == sorted(before)[-limit:]
+    expected = vectors.to_dicts()
+    queries = MilcoQueryEncoder(limited)
+    assert [set(terms) for terms in queries.encode_batch(TEXTS)] == [set(terms) for terms in expected]
+    table = QueryTable.build(limited, tmp_path / "table")
+    assert max(table.encode_query(TEXTS).view(PIVOT).lengths()) <= 4
 
 
 def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:

@@ -30,7 +30,10 @@ from milco_pyserini.train.objectives import encode_by_length
 from . import MiniOptions
 from .pool import FROZEN, PARALLEL_SOURCE, PASSAGE, Pool
 
-GROUPS, PAIRS = 24, 16
+# Groups of translations and pairs of a batch. Half of each are near neighbors: hard negatives of each other.
+GROUPS, PAIRS, NEIGHBORS = 24, 16, 4
+# The teacher's similarity above which a neighbor could be an answer too.
+_SAME = 0.85
 # Budgets of a query and of a text that is searched, of which each step draws a pair.
 BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
 _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
@@ -42,13 +45,16 @@ _FILE = "refinement.pt"
 def silent_columns(pieces: list[str]) -> list[int]:
     """Return the English pieces that are never a reason: marks, single characters, other alphabets, function words.
 
-    Parts of words stay: without them, the sample had .006 less.
+    Parts of words stay if they have three letters: without any, the sample had .006 less.
     """
-    return [
-        number
-        for number, piece in enumerate(pieces)
-        if len(word := piece.removeprefix("##")) < 2 or not (word.isascii() and word.isalnum()) or piece in STOP_WORDS
-    ]
+
+    def is_silent(piece: str) -> bool:
+        word = piece.removeprefix("##")
+        if word != piece:
+            return len(word) < 3 or not (word.isascii() and word.isalpha())
+        return len(word) < 2 or not (word.isascii() and word.isalnum()) or word in STOP_WORDS
+
+    return [number for number, piece in enumerate(pieces) if is_silent(piece)]
 
 
 class PoolStates(nn.Module):
@@ -73,17 +79,29 @@ def batches(pool: Pool, seed: int) -> Iterator[list[int]]:
         members[entry.meaning].append(number)
         if entry.source != PARALLEL_SOURCE and entry.kind == PASSAGE:
             sets[entry.source].append(number)
-    groups = sorted({entry.meaning for entry in pool.entries if entry.source == PARALLEL_SOURCE})
+    groups = [members[n][0] for n in sorted({e.meaning for e in pool.entries if e.source == PARALLEL_SOURCE})]
     names, sizes = list(sets), [len(one) ** 0.5 for one in sets.values()]
     while True:
-        chosen = [number for meaning in rng.sample(groups, GROUPS) for number in members[meaning]]
+        chosen = [n for first in clustered(pool, groups, GROUPS, rng) for n in members[pool.entries[first].meaning]]
         (name,) = rng.choices(names, sizes)
-        for passage in rng.sample(sets[name], min(PAIRS, len(sets[name]))):
+        for passage in clustered(pool, sets[name], min(PAIRS, len(sets[name])), rng):
             chosen.append(passage)
             asked = [n for n in members[pool.entries[passage].meaning] if n != passage]
             query = rng.choice([n for n in asked if pool.entries[n].spelling_of is None])
             chosen += [query, *(n for n in asked if pool.entries[n].spelling_of == query)]
         yield chosen
+
+
+def clustered(pool: Pool, numbers: list[int], count: int, rng: random.Random) -> list[int]:
+    """Return so many of the entries: a half in clusters of neighbors by the teacher, a half at random."""
+    vectors = pool.teacher[numbers]
+    chosen: dict[int, None] = {}
+    for seed in rng.sample(range(len(numbers)), count // 2 // NEIGHBORS):
+        similarity = vectors @ vectors[seed]
+        similarity[similarity > _SAME] = -1
+        chosen |= dict.fromkeys([seed, *similarity.topk(NEIGHBORS - 1).indices.tolist()])
+    others = rng.sample(range(len(numbers)), min(2 * count, len(numbers)))
+    return [numbers[place] for place in list(chosen | dict.fromkeys(others))[:count]]
 
 
 def strongest(views: Tensor, count: int) -> Tensor:

@@ -38,6 +38,7 @@ class MiniOptions(RecipeOptions):
     groups: int = option(20_000, minimum=1, help="groups of translations that are refined on")
     queries: int = option(2_000, minimum=1, help="queries of each set that are refined on, at most")
     refine_steps: int = option(1_000, minimum=1, help="steps of the refinement")
+    echo_steps: int = option(300, minimum=1, help="steps of the LexEcho head after it")
     device: str = option("auto", metavar="DEVICE", help="of the refinement: auto, cpu, cuda or cuda:N")
     refine_rate: float = option(3e-5, metavar="RATE", above=0, help="peak learning rate of the refinement")
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
 _ECHO_SCALE = 0.2 * 3**0.5
-# The most terms of a text in each view.
-_PIVOT_TERMS, _SOURCE_TERMS = 96, 64
+# The most terms of a text, and of a query, in each view.
+_TERMS = {"pivot_top_k": 96, "source_top_k": 64, "query_pivot_top_k": 32, "query_source_top_k": 8}
 # Tokens in more than 2 % of texts have no source weight.
 _LEAST_IDF = 4.0
 
@@ -62,12 +62,17 @@ def command(options: MiniOptions) -> None:
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
     cased, encoder = encoder.tokenizer, folding.fold_case(encoder, base)
     pool.write_pool(work / "pool", folder, encoder, base, cased, options)
-    refine.Refinement(encoder, pool.Pool(work / "pool"), work / "refined", options).train()
+    texts = pool.Pool(work / "pool")
+    refinement = refine.Refinement(encoder, texts, work / "refined", options)
+    refinement.train()
     refine.load_refined(encoder.model, work / "refined")
     tokenizer = encoder.tokenizer.tokenizer
     weights = echo.measure_idf(folder, tokenizer) - _LEAST_IDF
     echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
-    encoder.model.config.pivot_top_k, encoder.model.config.source_top_k = _PIVOT_TERMS, _SOURCE_TERMS
+    refinement.model.echo = encoder.model.echo
+    refine.train_echo(refinement.model, texts, encoder.tokenizer.special_ids, options.echo_steps, options.seed)
+    for name, count in _TERMS.items():
+        setattr(encoder.model.config, name, count)
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6

@@ -97,7 +97,7 @@ def draw(data: Path, groups: int, queries: int, seed: int) -> list[Entry]:
         _add_spelling(entries, rng.randrange(first, len(entries)), rng)
     meaning = groups
     for source in open_retrieval([data / "retrieval"]):
-        if source.name.startswith(NOT_TRAINED_ON):
+        if Path(source.name).name.startswith(NOT_TRAINED_ON):
             continue
         examples = [example for example in source.examples() if is_for_training(example)]
         passages: dict[str, int] = {}

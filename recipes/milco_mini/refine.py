@@ -11,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,11 +22,12 @@ from milco_pyserini.console import log
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
+from milco_pyserini.model.modeling import LexEcho, MilcoModel
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.train import losses
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import STOP_WORDS, LexicalTeacher
-from milco_pyserini.train.objectives import encode_by_length
+from milco_pyserini.train.objectives import encode_by_length, source_views
 
 from . import MiniOptions
 from .pool import FROZEN, PARALLEL_SOURCE, PASSAGE, Pool
@@ -37,6 +39,8 @@ _SAME = 0.85
 # Budgets of a query and of a text that is searched, of which each step draws a pair.
 BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
 _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
+# The weight of SAP's loss, which keeps terms words of the translation.
+_ALIGNMENT = 1.5
 _OWN = -1e4
 _NEVER = -100.0
 _FILE = "refinement.pt"
@@ -110,6 +114,33 @@ def strongest(views: Tensor, count: int) -> Tensor:
     return torch.where(views >= least, views, 0.0)
 
 
+class Batch:
+    """Entries of a pool: places of their states, int64 [B, S], padded, and which texts answer which."""
+
+    def __init__(self, pool: Pool, numbers: list[int]) -> None:
+        self.entries = [pool.entries[number] for number in numbers]
+        rows = [torch.arange(pool.starts[number], pool.starts[number + 1]) for number in numbers]
+        self.places = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        self.mask = (torch.arange(self.places.shape[1]) < torch.tensor([len(row) for row in rows]).unsqueeze(1)).long()
+        self.meaning = torch.tensor([entry.meaning for entry in self.entries])
+        roots = [n if e.spelling_of is None else e.spelling_of for n, e in zip(numbers, self.entries, strict=True)]
+        self.root = torch.tensor(roots)
+        self.queries = torch.tensor([place for place, entry in enumerate(self.entries) if entry.kind != PASSAGE])
+        self.passages = torch.tensor([place for place, entry in enumerate(self.entries) if entry.kind == PASSAGE])
+        self.vectors = pool.teacher[numbers].to(self.meaning.device)
+
+    def losses(self, scores: Tensor) -> dict[str, Tensor]:
+        """Return contrast and distillation of the scores of queries and all texts, float [Q, B]."""
+        scores = scores / _SCORE_TEMPERATURE
+        same = self.meaning[self.queries].unsqueeze(1) == self.meaning
+        own = self.root[self.queries].unsqueeze(1) == self.root
+        goal = self.vectors[self.queries] @ self.vectors.T / _TEACHER_TEMPERATURE
+        return {
+            "contrast": losses.info_nce_of_many(scores, same, self.queries),
+            "distillation": losses.kl_distillation(scores.masked_fill(own, _OWN), goal.masked_fill(own, _OWN)),
+        }
+
+
 class Refinement:
     """A training of the upper layers, connector and decoder on a pool, which resumes from its file."""
 
@@ -181,40 +212,24 @@ class Refinement:
 
     def loss(self, numbers: list[int], budget: tuple[int, int]) -> tuple[dict[str, float], Tensor]:
         """Return the parts of the loss, and figures, by name; and the loss."""
-        entries = [self.pool.entries[number] for number in numbers]
-        starts = self.pool.starts
-        places = [torch.arange(starts[number], starts[number + 1]) for number in numbers]
-        ids = torch.nn.utils.rnn.pad_sequence(places, batch_first=True)
-        mask = (torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in places]).unsqueeze(1)).long()
+        batch = Batch(self.pool, numbers)
+        entries, queries, passages = batch.entries, batch.queries, batch.passages
         with torch.autocast(self.device.type, torch.bfloat16):
-            logits, _ = encode_by_length(self.model, ids, mask)
+            logits, _ = encode_by_length(self.model, batch.places, batch.mask)
         views = log_saturation(logits)
-        meaning = torch.tensor([entry.meaning for entry in entries])
-        root = torch.tensor(
-            [n if e.spelling_of is None else e.spelling_of for n, e in zip(numbers, entries, strict=True)]
-        )
-        queries = torch.tensor([place for place, entry in enumerate(entries) if entry.kind != PASSAGE])
-        passages = torch.tensor([place for place, entry in enumerate(entries) if entry.kind == PASSAGE])
-        asked, searched = strongest(views[queries], budget[0]), strongest(views, budget[1])
-        scores = asked @ searched.T / _SCORE_TEMPERATURE
-        same = meaning[queries].unsqueeze(1) == meaning
-        parts = {"contrast": losses.info_nce_of_many(scores, same, queries)}
-        vectors = self.pool.teacher[numbers].to(self.device)
-        goal = vectors[queries] @ vectors.T / _TEACHER_TEMPERATURE
-        own = root[queries].unsqueeze(1) == root
-        parts["distillation"] = losses.kl_distillation(scores.masked_fill(own, _OWN), goal.masked_fill(own, _OWN))
+        parts = batch.losses(strongest(views[queries], budget[0]) @ strongest(views, budget[1]).T)
         pairs = [place for place, entry in enumerate(entries) if entry.english]
         targets = self.teacher.targets(
             self.teacher.prepare([BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs])
         )
         parts["alignment"] = losses.sparse_mean_squared_error(logits[pairs], targets, mean="teacher")
-        loss = cast(Tensor, sum(parts.values()))
+        loss = cast(Tensor, sum(parts.values()) + (_ALIGNMENT - 1) * parts["alignment"])
         terms = [(views[rows] > 0).sum(dim=1).float().mean().item() for rows in (queries, passages)]
         found = targets > 0
         figures = {name: part.item() for name, part in parts.items()}
         figures |= {"query_terms": terms[0], "passage_terms": terms[1]}
         figures["recall"] = (found & (logits[pairs] > 0)).sum().item() / found.sum().item()
-        figures["tokens"] = float(mask.sum())
+        figures["tokens"] = float(batch.mask.sum())
         return figures, loss
 
     def save(self) -> None:
@@ -244,3 +259,35 @@ def load_refined(model: Any, run: Path) -> None:
         renamed[name] = tensor
     unknown = model.load_state_dict(renamed, strict=False).unexpected_keys
     assert not unknown, unknown
+
+
+def train_echo(model: MilcoModel, pool: Pool, dropped: list[int], steps: int, seed: int, rate: float = 2e-3) -> None:
+    """Train the LexEcho head alone, on what the pivot view of a refined model does not tell apart.
+
+    Scores are those of both views, so that the head's gradient is what remains: names above all. It starts as it is,
+    and so does its scale. The model's encoder reads places of the pool, as Refinement makes it.
+
+    Args:
+        dropped: ids of special tokens, which the source view leaves out.
+    """
+    head = cast(LexEcho, model.echo).requires_grad_(True)
+    optimizer = torch.optim.Adam([head.weight, head.bias], lr=rate)
+    ids, special = torch.from_numpy(pool.ids.astype("int64")), torch.tensor(dropped)
+    sums: dict[str, float] = defaultdict(float)
+    for step, numbers in enumerate(islice(batches(pool, seed), steps), 1):
+        batch = Batch(pool, numbers)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, echo = encode_by_length(model, batch.places, batch.mask)
+        views, tokens = log_saturation(logits), torch.where(batch.mask > 0, ids[batch.places], special[0])
+        (source,) = source_views(tokens.unique(), [tokens], [cast(Tensor, echo)], "max", special)
+        pivot = strongest(views[batch.queries], BUDGETS[2][0]) @ strongest(views, BUDGETS[2][1]).T
+        parts = batch.losses(pivot + source[batch.queries] @ source.T)
+        sum(parts.values(), torch.tensor(0.0)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for name, part in parts.items():
+            sums[name] += part.item() / 10
+        if step % 10 == 0:
+            log(f"LexEcho {step}/{steps} " + " ".join(f"{name} {value:.3f}" for name, value in sums.items()))
+            sums.clear()
+    head.requires_grad_(False)

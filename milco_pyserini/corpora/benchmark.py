@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from milco_pyserini.corpora.collection import OnBad, RecordSource
-from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
-from milco_pyserini.corpora.readers import Judgment, Reader
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
 from milco_pyserini.corpora.records import Document, Query
-from milco_pyserini.corpora.remote import RemoteFile, RemoteQrels, RemoteRecords, RemoteSource
+from milco_pyserini.corpora.remote import RemoteRecords, RemoteSource
 from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
@@ -102,23 +101,6 @@ class BenchmarkTopics(_Entry):
         )
 
 
-def dataset_corpus(identity: str, language: str | None) -> BenchmarkCorpus:
-    """Return the documents of an id of ir_datasets."""
-    return BenchmarkCorpus(DatasetDocuments(identity), language)
-
-
-def dataset_topics(identity: str) -> BenchmarkTopics:
-    """Return the queries and qrels of an id of ir_datasets."""
-    return BenchmarkTopics(DatasetQueries(identity), DatasetQrels(identity))
-
-
-def file_topics(
-    file: RemoteFile, queries: Reader[Query], judgments: Reader[list[Judgment]], count: int
-) -> BenchmarkTopics:
-    """Return the queries and judgments of one file, which a reader for each reads."""
-    return BenchmarkTopics(RemoteRecords(queries, [file]), RemoteQrels([file], judgments), count)
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """A named set of corpora and topics.
@@ -148,36 +130,3 @@ class Benchmark:
 
 def _at(source: T, copy: Path) -> T:
     return source.at(copy) if isinstance(source, RemoteSource) else source
-
-
-# Two-letter codes, as Anserini names its analyzers, and other spellings in the names of benchmarks: ISO 639-3, and the
-# codes of FLORES with the script. Other scripts (arb_Latn) count as languages of their own: no analyzer reads them.
-_SPELLINGS = """
-ar=ara|arb_Arab|acm_Arab|apc_Arab|ars_Arab|ary_Arab|arz_Arab bn=ben|ben_Beng da=dan|dan_Latn de=deu|deu_Latn
-en=eng|eng_Latn es=spa|spa_Latn fa=fas|pes_Arab fi=fin|fin_Latn fr=fra|fra_Latn ha=hau|hau_Latn hi=hin|hin_Deva
-hu=hun|hun_Latn id=ind|ind_Latn it=ita|ita_Latn ja=jpn|jpn_Jpan ko=kor|kor_Hang nl=nld|nld_Latn no=nob|nor|nob_Latn
-pl=pol|pol_Latn pt=por|por_Latn ru=rus|rus_Cyrl so=som|som_Latn sv=swe|swe_Latn sw=swh|swh_Latn te=tel|tel_Telu
-th=tha|tha_Thai tr=tur|tur_Latn uk=ukr|ukr_Cyrl vi=vie|vie_Latn yo=yor|yor_Latn zh=zho|cmn|zho_Hans|zho_Hant
-"""
-_CODES = {
-    spelling: entry.partition("=")[0] for entry in _SPELLINGS.split() for spelling in entry.partition("=")[2].split("|")
-}
-
-
-def language_code(spelling: str) -> str:
-    """Return the two-letter code of a language, or the spelling itself if it has none here.
-
-    >>> language_code("swh_Latn"), language_code("ar"), language_code("hin_Latn")
-    ('sw', 'ar', 'hin_Latn')
-    """
-    return _CODES.get(spelling, spelling)
-
-
-def size_table(text: str) -> dict[str, tuple[int, ...]]:
-    """Return the published sizes of each language, or other part of a benchmark.
-
-    >>> size_table("ar=7607/200 de=10_000/200")
-    {'ar': (7607, 200), 'de': (10000, 200)}
-    """
-    entries = (entry.split("=") for entry in text.split())
-    return {name: tuple(map(int, sizes.split("/"))) for name, sizes in entries}

@@ -12,19 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
-from milco_pyserini.corpora.benchmarks import (
-    afriqa,
-    belebele,
-    ciral,
-    irds,
-    mkqa,
-    mldr,
-    mteb,
-    mteb_since,
-    neuclir,
-    sample,
-    squad,
-)
 from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
 from milco_pyserini.corpora.given import NAME, GivenDocuments
 from milco_pyserini.corpora.ir_datasets import (
@@ -35,6 +22,7 @@ from milco_pyserini.corpora.ir_datasets import (
     is_dataset,
 )
 from milco_pyserini.corpora.local_files import local_documents, local_queries
+from milco_pyserini.corpora.table import read_benchmarks
 from milco_pyserini.errors import MilcoError, nearest
 from milco_pyserini.io.qrels import Qrels, read_qrels
 
@@ -58,30 +46,7 @@ def register(benchmark: Benchmark) -> None:
     TOPICS.update(benchmark.topics)
 
 
-for _benchmark in (
-    sample.SAMPLE,
-    irds.MIRACL,
-    mteb.MIRACL_HN,
-    mteb.MTEB_MLQA,
-    mteb.STATCAN,
-    mteb.TWITTERHJERNE,
-    mteb.MTEB_WIKIPEDIA,
-    belebele.BELEBELE,
-    mldr.MLDR,
-    mkqa.MKQA,
-    neuclir.NEUCLIR,
-    irds.BEIR,
-    mteb.LIMIT,
-    irds.MRTYDI,
-    squad.XQUAD,
-    squad.MLQA,
-    afriqa.AFRIQA,
-    ciral.CIRAL,
-    mteb_since.XPQA,
-    mteb_since.WEBFAQ,
-    mteb_since.NEUCLIR_HN,
-    mteb_since.NANOBEIR,
-):
+for _benchmark in read_benchmarks():
     register(_benchmark)
 
 
@@ -230,7 +195,7 @@ def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) ->
     if name and Path(name).exists():
         # If a file has two names, messages use the one that the user wrote.
         existing[Path(name).resolve()] = name
-    return list(existing.values()) or ([name] if name in sample.SAMPLE.corpora else [])
+    return list(existing.values()) or ([name] if name in BENCHMARKS["sample"].corpora else [])
 
 
 def local_corpus_name(manifest: Mapping[str, Any], directory: Path | None = None) -> str | None:

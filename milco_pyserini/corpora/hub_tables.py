@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
-from milco_pyserini.corpora.benchmark import FIELD_RULE, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.collection import OnBad, refuse_bad_line
 from milco_pyserini.corpora.readers import Judgment, json_objects, make_records
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
@@ -36,18 +35,14 @@ class HubTask:
     split: str
     config: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.repository} at {self.revision[:10]}"
-
-    def corpus(self, language: str | None, count: int | None = None) -> BenchmarkCorpus:
+    def documents(self) -> "HubTable[Document]":
         """Return the task's documents."""
-        return BenchmarkCorpus(HubTable(self, ("corpus",), _document, FIELD_RULE), language, count)
+        return HubTable(self, ("corpus",), _document, "title + ' ' + text")
 
-    def topics(self, count: int | None = None) -> BenchmarkTopics:
-        """Return the task's queries and judgments."""
+    def queries(self) -> "HubTable[Query]":
+        """Return the task's queries, also those without judgments."""
         rule = "text; a conversation's turns as 'role: content', joined by '; '"
-        queries = HubTable(self, ("queries", "query"), _query, rule)
-        return BenchmarkTopics(queries, HubQrels(self), count, judged_only=True)
+        return HubTable(self, ("queries", "query"), _query, rule)
 
 
 @dataclass(frozen=True)

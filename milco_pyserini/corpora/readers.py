@@ -1,11 +1,10 @@
-"""Read documents and queries from JSON lines, TSV, TREC topic files and SQuAD's format.
+"""Read documents and queries from JSON lines, TSV and TREC topic files.
 
 A reader takes numbered lines and yields numbered records. It passes what is not a record to bad(number, reason).
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import TypeVar
 
 import orjson
@@ -214,52 +213,3 @@ def _trec_topics(lines: Lines, bad: BadLine) -> Iterator[tuple[int, bytes]]:
                 start = 0
     if start:
         bad(start, "this <top> is not closed by </top>")
-
-
-# A passage and its questions (id, text) -> the passage's id.
-PassageId = Callable[[str, list[tuple[str, str]]], str]
-
-
-def first_question_id(passage: str, questions: list[tuple[str, str]]) -> str:
-    """Name a passage after the first of its questions, in sorted order: the same in all languages of XQuAD."""
-    return min(identity for identity, _ in questions)
-
-
-def text_hash(passage: str, questions: list[tuple[str, str]]) -> str:
-    """Name a passage by a hash of its text, for files that share passages but not all of their questions."""
-    return blake2b(passage.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def squad_documents(passage_id: PassageId) -> Reader[Document]:
-    """Return a reader of the passages of a SQuAD file, each once, numbered from 1."""
-    return _squad_reader(lambda passage, questions: [Document(passage_id(passage, questions), "", passage)])
-
-
-def squad_queries(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Query]]:
-    """Read the questions of a SQuAD file, numbered from 1."""
-    return _squad_reader(lambda _, questions: [Query(*question) for question in questions])(lines, bad)
-
-
-def squad_judgments(passage_id: PassageId) -> Reader[list[Judgment]]:
-    """Return a reader of judgments: the passage of each question is relevant."""
-    return _squad_reader(
-        lambda passage, questions: [[(identity, passage_id(passage, questions), 1) for identity, _ in questions]]
-    )
-
-
-def _squad_reader(make: Callable[[str, list[tuple[str, str]]], list[T]]) -> Reader[T]:
-    def read(lines: Lines, bad: BadLine) -> Iterator[tuple[int, T]]:
-        # Passage -> its questions. A passage that occurs several times is one document.
-        passages: dict[str, list[tuple[str, str]]] = {}
-        try:
-            squad = orjson.loads(b"\n".join(line for _, line in lines))
-            for paragraph in (paragraph for article in squad["data"] for paragraph in article["paragraphs"]):
-                questions = passages.setdefault(text_of(paragraph["context"], "context"), [])
-                questions += [(record_id(qa["id"]), text_of(qa["question"], "question")) for qa in paragraph["qas"]]
-        except (BadLineError, orjson.JSONDecodeError, KeyError, TypeError) as error:
-            bad(1, f"not in SQuAD's format: {error}")
-            return
-        asked = ((passage, questions) for passage, questions in passages.items() if questions)
-        yield from enumerate((record for entry in asked for record in make(*entry)), start=1)
-
-    return read

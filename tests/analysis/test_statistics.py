@@ -13,7 +13,7 @@ from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, wr
 from milco_pyserini.analysis.statistics import token_kind
 from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
-from milco_pyserini.corpora.benchmarks.sample import ROOT
+from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import SparseBatch, open_store

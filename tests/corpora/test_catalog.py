@@ -1,13 +1,17 @@
 """The catalog of benchmarks, and milco corpora."""
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from milco_pyserini.cli.corpora import main
-from milco_pyserini.corpora import open_answers, open_qrels
+from milco_pyserini.corpora import catalog, open_answers, open_qrels
+from milco_pyserini.corpora.benchmark import Benchmark
 from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, is_known_corpus
 from milco_pyserini.errors import MilcoError
 
@@ -90,6 +94,15 @@ def test_every_benchmark_has_a_license_and_a_citation() -> None:
         facts = (benchmark.license, benchmark.citation, benchmark.source, benchmark.field_rule)
         assert all(facts) and benchmark.corpus_names and benchmark.topics_names, benchmark.name
         assert benchmark.languages and benchmark.corpora and benchmark.topics, benchmark.name
+
+
+def test_the_head_of_the_table_explains_every_key() -> None:
+    """A misspelled optional key would be ignored."""
+    text = (Path(catalog.__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
+    explained = set(re.findall(r"\w+", text.partition("\n\n")[0])) | {field.name for field in fields(Benchmark)}
+    for table in tomllib.loads(text)["benchmark"]:
+        keys = {*table, *(key for kind in ("corpora", "topics") for entry in table[kind] for key in entry)}
+        assert keys <= explained, table["name"]
 
 
 def test_list_and_show_print_benchmarks_and_names(capsys: pytest.CaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.corpora.benchmark import BenchmarkCorpus
 from milco_pyserini.corpora.catalog import CORPORA
-from milco_pyserini.corpora.readers import first_question_id, squad_documents
+from milco_pyserini.corpora.formats import FORMATS
 from milco_pyserini.corpora.remote import RemoteRecords, WebFile, locate, remote_lines
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.downloads import data_home, download
@@ -150,7 +150,7 @@ def test_a_benchmark_is_fetched_when_it_is_read(
     monkeypatch.setenv("MILCO_DATA", str(tmp_path))
     server.content = b'{"data": [{"paragraphs": [{"context": "agua", "qas": [{"id": "q", "question": "que"}]}]}]}'
     file = WebFile(server.url, "xquad", "xquad.es.json")
-    source = RemoteRecords(squad_documents(first_question_id), [file], "context")
+    source = RemoteRecords(FORMATS["xquad"].documents, [file], "context")
     monkeypatch.setitem(CORPORA, "xquad-es", BenchmarkCorpus(source, "es", 1))
     corpus = open_corpus("xquad-es")
     assert not server.requests

@@ -14,10 +14,10 @@ from types import ModuleType
 import pytest
 
 from milco_pyserini import corpora
-from milco_pyserini.corpora import benchmark, catalog, corpus_language, open_corpus, open_qrels, open_topics
-from milco_pyserini.corpora.benchmarks.sample import ROOT, SAMPLE
-from milco_pyserini.corpora.catalog import CORPORA, TOPICS
+from milco_pyserini.corpora import catalog, corpus_language, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
 from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
+from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.errors import MilcoError
 
 Opener = Callable[[str], object]
@@ -286,8 +286,8 @@ def test_an_empty_name_is_unknown(opener: Opener) -> None:
 
 def test_the_sample_is_complete() -> None:
     """Every language has as many documents and queries, and the qrels refer to existing ones."""
-    languages = [f"sample-{code}" for code in SAMPLE.languages]
-    assert {file.stem for file in ROOT.glob("*/*")} == set(SAMPLE.languages)
+    languages = [f"sample-{code}" for code in BENCHMARKS["sample"].languages]
+    assert {file.stem for file in ROOT.glob("*/*")} == set(BENCHMARKS["sample"].languages)
     assert len({open_corpus(name).check().records for name in languages}) == 1
     assert len({open_topics(name).check().records for name in languages}) == 1
     documents = {document.id for document in open_corpus("sample")}
@@ -300,7 +300,7 @@ def test_the_sample_is_complete() -> None:
 def test_the_sample_is_its_languages_in_sorted_order() -> None:
     """For documents and queries."""
     for opener in (open_corpus, open_topics):
-        each = [record for code in sorted(SAMPLE.languages) for record in opener(f"sample-{code}")]
+        each = [record for code in sorted(BENCHMARKS["sample"].languages) for record in opener(f"sample-{code}")]
         assert list(opener("sample")) == each
     assert all(passage.fields == {"lang": passage.id[:2]} for passage in open_corpus("sample"))
 
@@ -338,7 +338,7 @@ def test_the_name_of_a_corpus_determines_its_language(name: str, language: str |
     assert corpus_language(name) == language
 
 
-@pytest.mark.parametrize("module", [corpora, benchmark, catalog])
+@pytest.mark.parametrize("module", [corpora, catalog])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     """Users copy them."""
     found = doctest.testmod(module)

@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora.benchmarks.irds import MIRACL_SPLITS, MRTYDI_LANGUAGES
+from milco_pyserini.corpora.catalog import BENCHMARKS, TOPICS
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_snapshot
@@ -35,8 +35,8 @@ REVISION = "refs/convert/parquet"
 # The authors' name for all sixteen (train_datasets in their script).
 ALL = "bge"
 _MULTILINGUAL = {
-    "multilingual_mrtydi": tuple(MRTYDI_LANGUAGES),
-    "multilingual_miracl": tuple(MIRACL_SPLITS["train"]),
+    name: tuple(code for code in BENCHMARKS[benchmark].languages if f"{benchmark}-{code}-train" in TOPICS)
+    for name, benchmark in (("multilingual_mrtydi", "mrtydi"), ("multilingual_miracl", "miracl"))
 }
 # Languages by the names of the paper's table, which begin with the name in REPOSITORY: CONFIG or CONFIG-NAME.
 COLLECTIONS = {

@@ -1,1 +1,0 @@
-"""One module per benchmark, with its languages, sizes, license and citation."""

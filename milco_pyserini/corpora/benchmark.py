@@ -47,7 +47,7 @@ class BenchmarkCorpus(_Entry):
 
     Args:
         source: nothing is fetched before it is read.
-        language: of the documents, by language_code(); None if there are several.
+        language: of the documents, in two letters if it has such a code; None if there are several.
         count: the published number of documents; None if it is unknown.
     """
 

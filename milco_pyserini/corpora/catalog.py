@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, BenchmarkTopics
 from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
-from milco_pyserini.corpora.given import NAME, GivenDocuments
 from milco_pyserini.corpora.ir_datasets import (
     DatasetDocuments,
     DatasetQrels,
@@ -21,6 +20,7 @@ from milco_pyserini.corpora.ir_datasets import (
     dataset_ids,
     is_dataset,
 )
+from milco_pyserini.corpora.iterable import NAME, IterableDocuments
 from milco_pyserini.corpora.local_files import local_documents, local_queries
 from milco_pyserini.corpora.table import read_benchmarks
 from milco_pyserini.errors import MilcoError, nearest
@@ -61,7 +61,7 @@ def open_corpus(source: str | os.PathLike | Corpus | Iterable[Any], skip_bad_lin
         ['0', 'd1']
 
     Args:
-        source: a name or path; or documents, as GivenDocuments takes them: an iterable of strings, (id, text) pairs,
+        source: a name or path; or documents, as IterableDocuments takes them: an iterable of strings, (id, text) pairs,
             dicts or Documents, or a pandas.DataFrame. A corpus is returned as it is.
         skip_bad_lines: skip malformed lines; check() lists them.
 
@@ -72,7 +72,7 @@ def open_corpus(source: str | os.PathLike | Corpus | Iterable[Any], skip_bad_lin
     if isinstance(source, Corpus):
         return source
     if not isinstance(source, str | os.PathLike):
-        return Corpus(NAME, GivenDocuments(source), skip_bad_lines)
+        return Corpus(NAME, IterableDocuments(source), skip_bad_lines)
     name = os.fspath(source)
     resolved = _resolve(name, "corpus", CORPORA)
     if isinstance(resolved, Path):

@@ -9,12 +9,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from milco_pyserini.corpora.collection import OnBad
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.qrels import Qrels
+
+T = TypeVar("T")
 
 # What ir_datasets raises if a file cannot be downloaded (requests raises OSErrors), has another checksum (OSError), is
 # truncated, or does not have the expected contents.
@@ -75,11 +77,19 @@ class _DatasetPart:
             raise MilcoError(f"{self.identity} of ir_datasets has no {self.word}", hint)
         return dataset
 
-    def _records(self, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    def _rows(self) -> Iterator[Any]:
+        start = getattr(self._dataset, f"{self.entity}_iter")
         try:
             yield from start()
         except _FAILURES as error:
             raise _unreadable(self.identity, error) from error
+
+    def _records(self, make: Callable[[Any], T], bad: OnBad) -> Iterator[tuple[str, int, T]]:
+        for position, row in enumerate(self._rows(), start=1):
+            try:
+                yield self.identity, position, make(row)
+            except BadLineError as error:
+                bad(self.identity, position, str(error))
 
 
 class DatasetDocuments(_DatasetPart):
@@ -114,16 +124,13 @@ class DatasetDocuments(_DatasetPart):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
         """Yield (ir_datasets id, position from 1, document)."""
-        used = "doc_id", *re.findall(r"\w+", self._text_names)
-        for position, fields in enumerate(self._records(self._dataset.docs_iter), start=1):
-            try:
-                identity = record_id(fields.doc_id)
-            except BadLineError as error:
-                bad(self.identity, position, str(error))
-                continue
-            title, text = (fields.title, fields.text) if self._titled else ("", fields.default_text())
-            document = Document(identity, title or "", text or "", document_fields(fields._asdict(), *used))
-            yield self.identity, position, document
+        titled, used = self._titled, ("doc_id", *re.findall(r"\w+", self._text_names))
+
+        def document(row: Any) -> Document:
+            title, text = (row.title, row.text) if titled else ("", row.default_text())
+            return Document(record_id(row.doc_id), title or "", text or "", document_fields(row._asdict(), *used))
+
+        yield from self._records(document, bad)
 
 
 class DatasetQueries(_DatasetPart):
@@ -137,13 +144,7 @@ class DatasetQueries(_DatasetPart):
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Query]]:
         """Yield (ir_datasets id, position from 1, query)."""
-        for position, fields in enumerate(self._records(self._dataset.queries_iter), start=1):
-            try:
-                identity = record_id(fields.query_id)
-            except BadLineError as error:
-                bad(self.identity, position, str(error))
-                continue
-            yield self.identity, position, Query(identity, self._text(fields))
+        yield from self._records(lambda row: Query(record_id(row.query_id), self._text(row)), bad)
 
     def _text(self, fields: Any) -> str:
         if hasattr(fields, "default_text"):
@@ -161,7 +162,7 @@ class DatasetQrels(_DatasetPart):
     def read_qrels(self) -> Qrels:
         """Return query id -> document id -> grade."""
         qrels: Qrels = {}
-        for judgment in self._records(self._dataset.qrels_iter):
+        for judgment in self._rows():
             qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = judgment.relevance
         return qrels
 

@@ -24,7 +24,7 @@ _TEXTS = ("title", "text", "contents")
 _FIELDS = "strings, booleans, dates, finite numbers of up to 64 bits, lists of strings, dicts of these, or None"
 
 
-class GivenDocuments:
+class IterableDocuments:
     """Documents of an iterable, as a RecordSource; a document without an id has its number, from 0, as its id.
 
     What can be iterated only once, such as a generator, is iterated at the first read() and kept in a temporary file,

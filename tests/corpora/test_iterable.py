@@ -124,7 +124,7 @@ def test_a_full_disk_of_temporary_files_is_one_error(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("milco_pyserini.corpora.given.pickle.dump", fill)
+    monkeypatch.setattr("milco_pyserini.corpora.iterable.pickle.dump", fill)
     with pytest.raises(MilcoError, match=f"{tmp_path} is full: .* TMPDIR"):
         open_corpus(iter(["a"])).check()
     assert not list(tmp_path.iterdir())

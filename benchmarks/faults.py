@@ -14,7 +14,7 @@ kills, disk: after each fault the same command runs again. It must succeed and l
     fix.
 flips: flips single bits of an output, and truncates, empties, extends and removes its files, one at a time. milco
     verify must name the file; reading the output must give the same results or an error of one line.
-manifests: removes fields of a manifest without checksums, as written by version 0.1, or changes their types.
+manifests: removes fields of a manifest, or changes their types; its checksum is right.
 copied: copies an index over an older one, as rsync and tar do. A search must answer from the new one or name what to
     remove, and so must milco verify.
 updated: flips bits of an index and updates it. The update, or milco verify after it, must report the damage.
@@ -64,7 +64,8 @@ from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import PARTIAL, write_json
+from milco_pyserini.io.files import PARTIAL, checksum_bytes
+from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.options import option
 
 SEED = 20261
@@ -269,11 +270,9 @@ def flips(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
 
 
 def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
-    """Remove each field of a manifest without checksums, and replace it by values of other types."""
+    """Remove each field of a manifest, and replace it by values of other types."""
     with _complete_output(case, reference) as (workdir, _):
-        manifest = orjson.loads((workdir / "out" / "manifest.json").read_bytes())
-        for name in ("checksum", "files"):
-            manifest.pop(name)
+        manifest = read_checked(workdir / "out" / "manifest.json")
         changes = []
         for section in ("", "vectors", "texts"):
             fields = manifest if not section else manifest.get(section)
@@ -283,7 +282,7 @@ def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Tri
                 where = f"{section}.{key}".removeprefix(".")
                 changes += [(where, manifest | {section: other} if section else other) for other in others]
         for where, changed in changes[::every]:
-            write_json(workdir / "out" / "manifest.json", changed)
+            write_checked(workdir / "out" / "manifest.json", changed)
             yield Trial(f"{where} changed", _misread(case, reference, workdir, None))
 
 
@@ -597,8 +596,8 @@ def write_inputs(inputs: Path) -> None:
     write_dense(content, [f"d{n}" for n in range(60)], np.random.default_rng(SEED).random((60, 8), np.float32))
     (inputs / "dense" / "part.parquet").write_bytes(content.getvalue())
     manifest = {"format_version": 1, "kind": "documents", "dense": True, "dimensions": 8, "documents": 60}
-    part = {"file": "part.parquet", "bytes": len(content.getvalue())}
-    write_json(inputs / "dense" / "manifest.json", manifest | {"parts": [part]})
+    part = {"file": "part.parquet", "bytes": len(content.getvalue()), "checksum": checksum_bytes(content.getvalue())}
+    write_checked(inputs / "dense" / "manifest.json", manifest | {"parts": [part]})
     for line in (
         "encode --corpus corpus.jsonl --encoder mini --output vectors --part-size 30",
         "encode --corpus other.jsonl --encoder mini --output other",

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import checksum, write_json
+from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl
@@ -95,11 +96,12 @@ def write_collection(root: Path, documents: int, terms: int = VOCABULARY) -> flo
         with path.open("wb") as handle:
             write_jsonl(handle, [f"doc{row}" for row in rows], batch, vocabulary, SCALE)
         (root / "parts" / path.name).hardlink_to(path)
-        parts.append({"file": path.name, "bytes": path.stat().st_size, "documents": len(rows)})
+        size = path.stat().st_size
+        parts.append({"file": path.name, "bytes": size, "checksum": checksum(path), "documents": len(rows)})
         entries += len(batch.weights)
     manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts}
     write_json(root / "store" / "vocabulary.json", vocabulary.to_json())
-    write_json(root / "store" / "manifest.json", manifest)
+    write_checked(root / "store" / "manifest.json", manifest)
     return entries / documents
 
 

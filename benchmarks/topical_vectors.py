@@ -31,7 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import checksum, write_json
+from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_parquet
@@ -196,8 +197,9 @@ def _write_stores(
             file = path / "parts" / f"part-{number:05d}.parquet"
             with file.open("wb") as handle:
                 write_parquet(handle, [f"{name}{row}" for row in rows], batch)
-            parts[path].append({"file": f"parts/{file.name}", "bytes": file.stat().st_size, "documents": len(rows)})
+            about = {"file": f"parts/{file.name}", "bytes": file.stat().st_size, "checksum": checksum(file)}
+            parts[path].append(about | {"documents": len(rows)})
     for path in stores:
         manifest = {"format_version": FORMAT_VERSION, "documents": documents, "scale": SCALE, "parts": parts[path]}
         write_json(path / "vocabulary.json", vocabulary(both_views).to_json())
-        write_json(path / "manifest.json", manifest)
+        write_checked(path / "manifest.json", manifest)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import checksum, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, describe_files, list_files, write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
@@ -79,10 +79,11 @@ def write_store(
                 write_parquet(handle, names, batch.take(rows))
             else:
                 write_jsonl(handle, names, batch.take(rows), terms, 100.0)
-        parts.append({"file": file.name, "bytes": file.stat().st_size, "documents": len(rows)})
+        size = file.stat().st_size
+        parts.append({"file": file.name, "bytes": size, "checksum": checksum(file), "documents": len(rows)})
     write_json(path / "vocabulary.json", terms.to_json())
     manifest = {"format_version": 1, "documents": len(ids), "encoder": "mini", "scale": 100.0, "parts": parts}
-    write_json(path / "manifest.json", manifest | more)
+    write_checked(path / "manifest.json", manifest | more)
     return path
 
 

@@ -86,15 +86,13 @@ def _verify(path: Path) -> list[str]:
         manifest = read_checked(path / MANIFEST)
         # The parts in an index's manifest are those of its vector store.
         is_store = "parts" in manifest and "engine" not in manifest
-        validate_fields(manifest, {"files?": FILES} | (STORE if is_store else {}), path, MANIFEST)
+        validate_fields(manifest, {"files": FILES} | (STORE if is_store else {}), path, MANIFEST)
     except DamagedError as error:
         _write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified")
         return [_COPY]
-    # Version 0.1 listed no files, and wrote checksums only for the parts of a store.
-    is_complete = "files" in manifest
     parts = manifest["parts"] if is_store else []
-    listed = manifest.get("files", []) + parts + [part["digests"] for part in parts if "digests" in part]
-    checked = ([MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]) if is_complete else []
+    listed = manifest["files"] + parts + [part["digests"] for part in parts if "digests" in part]
+    checked = [MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]
     problems: list[DamagedError] = []
 
     def is_intact(check: Callable[..., object], *arguments: object) -> bool:
@@ -106,11 +104,11 @@ def _verify(path: Path) -> list[str]:
         return True
 
     for file in checked:
-        is_intact(read_checked, path / file, True)
+        is_intact(read_checked, path / file)
     if is_store:
         is_intact(validate_documents, path, manifest)
     right_size = [one for one in listed if is_intact(validate_size, path, one)]
-    stated = {one["file"]: one["checksum"] for one in right_size if "checksum" in one}
+    stated = {one["file"]: one["checksum"] for one in right_size}
     progress = Progress("MB", sum((path / file).stat().st_size for file in stated) // 10**6)
     for file, expected in stated.items():
         try:
@@ -124,17 +122,13 @@ def _verify(path: Path) -> list[str]:
     for problem in problems:
         _write(f"{path / problem.file}: {problem.reason}")
     fixes = [_COPY] if problems else []
-    if is_complete and others:
+    if others:
         for file in others:
             _write(f"{path / file}: not in the manifest, remove it")
         fixes.append(_REMOVE)
     if not fixes:
         size = sum((path / file).stat().st_size for file in checked)
-        what = f"{counted(len(checked), 'file')}, {size:,} bytes, all checksums match"
-        without = len(listed) - len(stated) + len(others) + (MANIFEST not in checked)
-        if without:
-            what += f"; {counted(without, 'file')} without a checksum (written by version 0.1) could not be verified"
-        _write(f"Verified {path}: {what}")
+        _write(f"Verified {path}: {counted(len(checked), 'file')}, {size:,} bytes, all checksums match")
     return fixes
 
 

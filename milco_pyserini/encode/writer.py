@@ -34,7 +34,7 @@ from milco_pyserini.io.files import (
     validate_writable,
     write_json,
 )
-from milco_pyserini.io.manifest import MANIFEST, DamagedError, describe_files, read_checked, write_checked
+from milco_pyserini.io.manifest import MANIFEST, describe_files, read_checked, write_checked
 from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
@@ -303,8 +303,8 @@ def _recorded_plan(path: Path) -> dict | None:
     """
     descriptions = _described_by(path)
     for name in descriptions:
-        with contextlib.suppress(DamagedError):
-            return read_checked(path / name)
+        with contextlib.suppress(MilcoError):
+            return read_json(path / name) if name == _PLAN else read_checked(path / name)
     # A process that was killed while it wrote the plan leaves only a partial file of it.
     entries = [entry for entry in path.iterdir() if not entry.name.startswith(f".{_PLAN}")] if path.is_dir() else []
     if not entries and (path.is_dir() or not path.exists()):

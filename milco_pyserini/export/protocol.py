@@ -92,7 +92,7 @@ class Vectors:
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
-        parts = [part.get("checksum", part) for part in self.manifest["parts"]]
+        parts = [part["checksum"] for part in self.manifest["parts"]]
         about = {name: self.about.get(name) for name in must_agree(EXPORT)}
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 

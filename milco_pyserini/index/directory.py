@@ -61,7 +61,6 @@ from milco_pyserini.io.manifest import (
     MANIFEST,
     DamagedError,
     describe_files,
-    has_checksums,
     list_files,
     named_files,
     read_checked,
@@ -277,7 +276,7 @@ class Index:
             return _joined(self.path, shards), ShardedSearcher(self.path, searchers)
         try:
             with engine_errors(engine.name, "open", self.path):
-                validate_files(self.path, self.manifest.get("files", []))
+                validate_files(self.path, self.manifest["files"])
                 self._validate_scanned(engine)
                 searcher = engine.open(self.path, self.manifest)
         except MilcoError:
@@ -636,7 +635,7 @@ def _finished_index(path: Path, about: Mapping[str, Any], documents: DocumentSou
     Args:
         about: _describe_build() of the options.
     """
-    if not (is_index(path) and has_checksums(documents.manifest)):
+    if not (is_index(path) and "parts" in documents.manifest):
         return None
     asked = {**about, "vectors": documents.manifest, "updates": None}
     try:
@@ -669,7 +668,7 @@ def _is_replaceable(path: Path) -> bool:
         # Files that a damaged manifest lists are not known.
         with contextlib.suppress(DamagedError):
             manifest = read_checked(place / MANIFEST)
-            validate_fields(manifest, {"files?": FILES}, place, MANIFEST)
+            validate_fields(manifest, {"files": FILES}, place, MANIFEST)
             others += [(place / file).relative_to(path).as_posix() for file in unlisted_files(place, manifest)]
     if others:
         raise MilcoError(

@@ -21,7 +21,6 @@ from milco_pyserini.io.manifest import (
     OTHER_CONTENT,
     DamagedError,
     describe_files,
-    has_checksums,
     list_files,
     named_files,
     read_checked,
@@ -150,7 +149,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
                     f"{path} holds {named_files(others)}, which its manifest does not list: an update would lose such "
                     "files. Move or remove them"
                 )
-            validate_files(path, manifest.get("files", []))
+            validate_files(path, manifest["files"])
             _copy_files(path, directory, manifest, engine)
             built = engine.update(checked, directory, threads)
         except (FileNotFoundError, MilcoError):
@@ -219,7 +218,7 @@ def update_request(delete: Collection[str], *manifests: dict | None) -> str | No
     Args:
         manifests: of the vectors and of those that since names; None for what is not given.
     """
-    if not all(has_checksums(manifest) for manifest in manifests if manifest is not None):
+    if not all("parts" in manifest for manifest in manifests if manifest is not None):
         return None
     return checksum_bytes(json_bytes(list(manifests)) + repr(sorted(set(delete))).encode())
 
@@ -261,7 +260,7 @@ def _copy_files(old: Path, directory: Path, manifest: dict, engine: Engine) -> N
     Raises:
         DamagedError: the checksum of a file that is copied differs. That of the copy would hide it for good.
     """
-    for listed in manifest.get("files") or [{"file": file.as_posix()} for file in list_files(old)]:
+    for listed in manifest["files"]:
         source, target = old / listed["file"], directory / listed["file"]
         target.parent.mkdir(parents=True, exist_ok=True)
         if not engine.changes_files:
@@ -269,13 +268,13 @@ def _copy_files(old: Path, directory: Path, manifest: dict, engine: Engine) -> N
                 target.hardlink_to(source)
                 continue
         found = copy_file(source, target)
-        if listed.get("checksum", found) != found:
+        if listed["checksum"] != found:
             raise DamagedError(old, listed["file"], OTHER_CONTENT)
 
 
 def _describe_files(directory: Path, old: Path, manifest: dict) -> list[dict[str, Any]]:
     """Return path, size and checksum of all files; those that the old index has, too, are not read again."""
-    known = {listed["file"]: listed for listed in manifest.get("files", [])}
+    known = {listed["file"]: listed for listed in manifest["files"]}
     paths = list_files(directory)
     kept = [path for path in paths if path.as_posix() in known and (directory / path).samefile(old / path)]
     described = describe_files(directory, [path for path in paths if path not in kept])

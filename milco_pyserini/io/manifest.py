@@ -1,8 +1,7 @@
 """Manifests of vector stores and indexes: their fields, and the checksum of every file of the directory.
 
 A manifest ends with a checksum of its own text and lists the other files with sizes and checksums. Opening a directory
-compares all sizes and reads the smallest files; milco verify reads every file. Manifests written by version 0.1 have no
-checksums.
+compares all sizes and reads the smallest files; milco verify reads every file.
 """
 
 import contextlib
@@ -36,12 +35,13 @@ _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, Runti
 
 # Fields and their types. A name with "?" is optional; "*" stands for every key. Integers are counts and lengths, at
 # least 0; floats are factors, above 0. A Path is that of a file in the directory of the manifest.
-_FILE = {"file": Path, "bytes": int, "checksum?": str}
+_FILE = {"file": Path, "bytes": int, "checksum": str}
 FILES = [_FILE]
 PARTS = [_FILE | {"documents?": int, "digests?": _FILE}]
 _VECTORS = {
     "files?": FILES,
-    "parts?": PARTS,
+    # Of the store; an index may be of one without checksums.
+    "parts?": [dict],
     "documents?": int,
     "empty_documents?": int,
     "truncated_documents?": int,
@@ -90,7 +90,7 @@ INDEX = {
     "recall?": dict,
     "corpus_paths?": [str],
     "updates?": [dict],
-    "files?": FILES,
+    "files": FILES,
 }
 SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE_VECTORS}
 DENSE_INDEX = INDEX | {"vectors": DENSE_VECTORS}
@@ -127,14 +127,11 @@ def write_checked(path: Path, value: dict, indent: bool = True) -> None:
         handle.write(before + checksum_bytes(content).encode() + after)
 
 
-def read_checked(path: Path, required: bool = False) -> dict:
-    """Read a file that write_checked() wrote, or one without a checksum, as version 0.1 wrote it.
-
-    Args:
-        required: a checksum must be present. It always is in a manifest that lists files.
+def read_checked(path: Path) -> dict:
+    """Read a file that write_checked() wrote.
 
     Raises:
-        DamagedError: path is missing, or its content changed.
+        DamagedError: path is missing, its content changed, or it has no checksum.
     """
     try:
         content = path.read_bytes()
@@ -147,10 +144,10 @@ def read_checked(path: Path, required: bool = False) -> dict:
     if not isinstance(value, dict):
         raise DamagedError(path.parent, path.name, f"contains {type(value).__name__}, not a JSON object")
     stated = value.pop("checksum", None)
+    if stated is None:
+        raise DamagedError(path.parent, path.name, "its checksum is missing, as in the files of version 0.1")
     before, _, after = content.rpartition(str(stated).encode())
-    if stated is None and (required or "files" in value):
-        raise DamagedError(path.parent, path.name, "its checksum is missing")
-    if stated is not None and stated != checksum_bytes(before + _UNKNOWN.encode() + after):
+    if stated != checksum_bytes(before + _UNKNOWN.encode() + after):
         raise DamagedError(path.parent, path.name, OTHER_CONTENT)
     return value
 
@@ -168,17 +165,9 @@ def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
 
 
 def unlisted_files(directory: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Return the files of an index's directory that its manifest does not list; none if it is of version 0.1."""
-    if "files" not in manifest:
-        return []
+    """Return the files of an index's directory that its manifest does not list."""
     listed = [file["file"] for file in manifest["files"]]
     return [file.as_posix() for file in list_files(directory, [*listed, RECALL])]
-
-
-def has_checksums(vectors: Mapping[str, Any]) -> bool:
-    """Return whether the manifest of vectors has a checksum of every part, and so determines their content."""
-    parts = vectors.get("parts", [])
-    return bool(parts) and all("checksum" in part for part in parts)
 
 
 def named_files(files: Sequence[str]) -> str:
@@ -216,7 +205,7 @@ def validate_files(directory: Path, files: Iterable[dict], content: int = _SMALL
     for listed in sorted(files, key=lambda file: file["bytes"]):
         validate_size(directory, listed)
         left -= listed["bytes"]
-        if left >= 0 and "checksum" in listed and checksum(directory / listed["file"]) != listed["checksum"]:
+        if left >= 0 and checksum(directory / listed["file"]) != listed["checksum"]:
             raise DamagedError(directory, listed["file"], OTHER_CONTENT)
 
 

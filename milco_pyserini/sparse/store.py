@@ -372,7 +372,7 @@ def read_part(path: Path, part: dict) -> bytes:
     if not file.is_file() or file.stat().st_size != part["bytes"]:
         raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
     content = file.read_bytes()
-    if "checksum" in part and checksum_bytes(content) != part["checksum"]:
+    if checksum_bytes(content) != part["checksum"]:
         raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
     return content
 

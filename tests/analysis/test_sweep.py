@@ -16,19 +16,15 @@ from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.index.protocol import BUILD, SEARCH
-from milco_pyserini.io.files import checksum
+from milco_pyserini.io.manifest import read_checked, write_checked
 
 Sweep = Callable[..., tuple[int, str, str]]
 OUTPUT = Path("indexes/vectors.sweep")
 
 
 def write_vectors(seed: int) -> None:
-    """Write vectors of 150 documents, with checksums as milco encode writes them."""
-    path = write_store(Path("vectors"), [f"d{number}" for number in range(150)], synthetic_batch(150, seed=seed)[1])
-    manifest = json.loads((path / "manifest.json").read_text())
-    for part in manifest["parts"]:
-        part["checksum"] = checksum(path / part["file"])
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    """Write vectors of 150 documents."""
+    write_store(Path("vectors"), [f"d{number}" for number in range(150)], synthetic_batch(150, seed=seed)[1])
 
 
 @pytest.fixture
@@ -153,8 +149,8 @@ def test_bad_input_is_one_line_before_anything_is_written(
 
 def test_a_view_that_the_vectors_lack_is_an_error(command: Sweep, files: Path) -> None:
     """Before the directory is made, whichever option names it."""
-    manifest = json.loads((files / "vectors" / "manifest.json").read_text())
-    (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"views": ["pivot"]}))
+    manifest = read_checked(files / "vectors" / "manifest.json")
+    write_checked(files / "vectors" / "manifest.json", manifest | {"views": ["pivot"]})
     for arguments in (["--views", "source"], ["--prune", "none", "source:top-k:3"]):
         code, _, err = command(*arguments)
         assert (code, err.count("\n")) == (2, 1)
@@ -169,8 +165,8 @@ def test_documents_that_a_rule_empties_are_counted(command: Sweep) -> None:
 
 def test_passages_cannot_be_evaluated(command: Sweep, files: Path) -> None:
     """Qrels are of documents."""
-    manifest = json.loads((files / "vectors" / "manifest.json").read_text())
-    (files / "vectors" / "manifest.json").write_text(json.dumps(manifest | {"split_passages": True}))
+    manifest = read_checked(files / "vectors" / "manifest.json")
+    write_checked(files / "vectors" / "manifest.json", manifest | {"split_passages": True})
     code, _, err = command("--prune", "none")
     assert code == 2
     assert "vectors has passages of documents" in err

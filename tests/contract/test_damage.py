@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from built import DOCUMENTS, EVERY, INDEXES, NEEDS, STORES, Built, answers
-from synthetic_stores import synthetic_queries, vocabulary
+from synthetic_stores import renew_checksums, synthetic_queries, vocabulary
 
 from milco_pyserini.cli.verify import main
 from milco_pyserini.errors import MilcoError
@@ -182,9 +182,10 @@ def with_content(store: Path, number: int, content: bytes) -> None:
 @pytest.mark.parametrize("weight", [np.inf, np.nan, -1.0])
 def test_an_exact_index_with_impossible_weights_is_damaged(built: Built, weight: float, tmp_path: Path) -> None:
     """Found by whatever reads them all, such as an explanation; a search refuses a score that is not finite."""
-    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
+    path = shutil.copytree(built.path("exact"), tmp_path / "exact")
     weights = np.load(path / "weights.npy")
     np.save(path / "weights.npy", np.full_like(weights, weight))
+    renew_checksums(path)
     searcher = open_index(path).searcher()
     with pytest.raises(DamagedError, match=r"weights.npy: "):
         searcher.matrix()
@@ -208,25 +209,18 @@ def test_verify_refuses_what_it_cannot_check(built: Built, tmp_path: Path, capsy
         assert f"error: {tmp_path / name} {message}" in err
 
 
-@pytest.mark.parametrize("kind", INDEXES)
-def test_an_index_of_version_0_1_opens_without_checksums(
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_version_0_1_wrote_is_refused(
     built: Built, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hits are the same, and the summary counts the files without a checksum."""
-    path = old(shutil.copytree(built.path(kind), tmp_path / kind))
-    assert answers(kind, path) == answers(kind, built.path(kind))
-    assert main([str(path)]) == 0
-    assert f"; {len(files(path))} files without a checksum" in capsys.readouterr().out
-
-
-def old(path: Path) -> Path:
-    """Convert a store or an index to the form that version 0.1 wrote."""
-    for name in ("manifest.json", "recall.json"):
-        if (path / name).exists():
-            value = read_checked(path / name)
-            value.pop("files", None)
-            (path / name).write_text(json.dumps(value))
-    return path
+    """Its manifests have no checksum. milco verify gives the same reason."""
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
+    manifest = read_checked(path / "manifest.json")
+    (path / "manifest.json").write_text(json.dumps({key: manifest[key] for key in manifest if key != "files"}))
+    with pytest.raises(DamagedError, match=r"checksum is missing, as in the files of version 0\.1"):
+        answers(kind, path)
+    assert main([str(path)]) == 2
+    assert "checksum is missing, as in the files of version 0.1" in capsys.readouterr().out
 
 
 def test_an_index_remains_verified_when_its_settings_are_saved(built: Built, tmp_path: Path) -> None:
@@ -247,8 +241,8 @@ VALUES = (None, "x", 1.5, -1, [], {}, True, [1], {"a": 1}, 10**15)
 )
 def test_a_manifest_with_wrong_types_is_one_error(built: Built, kind: str, tmp_path: Path) -> None:
     """Whatever the value of a field, and without the field: opening succeeds or raises a MilcoError of one line."""
-    path = old(shutil.copytree(built.path(kind), tmp_path / kind))
-    manifest = json.loads((path / "manifest.json").read_text())
+    path = shutil.copytree(built.path(kind), tmp_path / kind)
+    manifest = read_checked(path / "manifest.json")
     changed = [{**manifest, key: value} for key in manifest for value in VALUES]
     changed += [{name: value for name, value in manifest.items() if name != key} for key in manifest]
     for about in ("vectors", "texts"):
@@ -256,7 +250,7 @@ def test_a_manifest_with_wrong_types_is_one_error(built: Built, kind: str, tmp_p
         changed += [{**manifest, about: {**nested, key: value}} for key in nested for value in VALUES]
     # Java takes its time to open an index.
     for one in changed[:: 5 if kind == "bm25" else 1]:
-        (path / "manifest.json").write_text(json.dumps(one))
+        write_checked(path / "manifest.json", one)
         try:
             answers(kind, path)
         except MilcoError as error:
@@ -265,10 +259,11 @@ def test_a_manifest_with_wrong_types_is_one_error(built: Built, kind: str, tmp_p
 
 @pytest.mark.parametrize("row", [DOCUMENTS, -1, 2**31 - 1, -(2**31)])
 def test_an_exact_index_with_wrong_rows_never_reads_out_of_bounds(built: Built, row: int, tmp_path: Path) -> None:
-    """Without checksums, as in version 0.1: in a search, and in the SciPy matrix."""
-    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
+    """With right checksums: in a search, and in the SciPy matrix."""
+    path = shutil.copytree(built.path("exact"), tmp_path / "exact")
     rows = np.load(path / "rows.npy")
     np.save(path / "rows.npy", np.full_like(rows, row))
+    renew_checksums(path)
     searcher = open_index(path).searcher()
     for use in (lambda: searcher.search(synthetic_queries(1), 10), lambda: searcher.matrix()):
         with pytest.raises(DamagedError, match=r"is damaged \(rows.npy: "):
@@ -289,29 +284,32 @@ def test_an_exact_index_with_inconsistent_files_is_damaged(
     built: Built, file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path
 ) -> None:
     """Arrays of another length, order or type, and docids that are not UTF-8."""
-    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
+    path = shutil.copytree(built.path("exact"), tmp_path / "exact")
     np.save(path / file, change(np.load(path / file)))
+    renew_checksums(path)
     with pytest.raises(DamagedError, match=rf"\({file.split('.')[0]}\.[^\n]*Run milco verify"):
         answers("exact", path)
 
 
 def test_ids_that_are_not_utf8_are_damaged(built: Built, tmp_path: Path) -> None:
     """It is found when the id is read."""
-    path = old(shutil.copytree(built.path("exact"), tmp_path / "exact"))
+    path = shutil.copytree(built.path("exact"), tmp_path / "exact")
     (path / "ids.utf8").write_bytes(b"\xff" * (path / "ids.utf8").stat().st_size)
+    renew_checksums(path)
     with pytest.raises(DamagedError, match=r"\(ids.utf8: "):
         answers("exact", path)
 
 
 def test_columns_beyond_the_vocabulary_are_refused(built: Built, tmp_path: Path) -> None:
-    """Without checksums, as in version 0.1."""
+    """With right checksums, too."""
     path = shutil.copytree(built.path("parquet"), tmp_path / "parquet")
     short = vocabulary().to_json() | {"english": ["only"], "source": []}
     (path / "vocabulary.json").write_text(json.dumps(short))
     with pytest.raises(DamagedError, match=r"is damaged \(vocabulary.json: "):
         answers("parquet", path)
+    renew_checksums(path)
     with pytest.raises(MilcoError, match="beyond the 1 terms"):
-        answers("parquet", old(path))
+        answers("parquet", path)
 
 
 def test_an_index_can_be_replaced_while_it_is_opened(built: Built, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, find_engine, open_index
-from milco_pyserini.io.files import PARTIAL, checksum, read_json, write_json
+from milco_pyserini.io.files import PARTIAL, read_json
 from milco_pyserini.sparse import SparseBatch, open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -43,14 +43,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
 
 
 def store(path: Path, documents: Documents, **more: Any) -> Path:
-    """Write a vector store of these impacts, with checksums of its parts."""
+    """Write a vector store of these impacts."""
     weights = [{term: impact / 100 for term, impact in vector.items()} for vector in documents.values()]
-    write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), part=20, **more)
-    manifest = read_json(path / "manifest.json")
-    for part in manifest["parts"]:
-        part["checksum"] = checksum(path / part["file"])
-    write_json(path / "manifest.json", manifest)
-    return path
+    return write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), part=20, **more)
 
 
 def answers(path: Path) -> list[Any]:

@@ -21,7 +21,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, jvm
 from milco_pyserini.index.baselines import HNSW, Flat
 from milco_pyserini.index.directory import build_index, open_index
-from milco_pyserini.io.files import write_json
+from milco_pyserini.io.files import checksum
+from milco_pyserini.io.manifest import write_checked
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 
@@ -38,9 +39,9 @@ def store(path: Path, vectors: np.ndarray, ids: Sequence[str] | None = None, par
         file = path / f"part-{number}.parquet"
         path.mkdir(exist_ok=True)
         file.write_bytes(content.getvalue())
-        parts.append({"file": file.name, "bytes": file.stat().st_size})
+        parts.append({"file": file.name, "bytes": file.stat().st_size, "checksum": checksum(file)})
     about = {"format_version": 1, "kind": "documents", "dense": True, "dimensions": vectors.shape[1]}
-    write_json(path / "manifest.json", about | {"documents": len(names), "parts": parts})
+    write_checked(path / "manifest.json", about | {"documents": len(names), "parts": parts})
     return open_dense_store(path)
 
 

@@ -275,7 +275,7 @@ def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Tri
         manifest = read_checked(workdir / "out" / "manifest.json")
         changes = []
         for section in ("", "vectors", "texts"):
-            fields = manifest if not section else manifest.get(section)
+            fields: Any = manifest if not section else manifest.get(section)
             for key in fields if isinstance(fields, dict) else ():
                 others: list[dict] = [{name: value for name, value in fields.items() if name != key}]
                 others += [fields | {key: value} for value in _OTHER_VALUES]

@@ -12,7 +12,7 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.cli.index import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
-from milco_pyserini.io.manifest import write_checked
+from milco_pyserini.io.manifest import read_checked, write_checked
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_default_output_is_named_after_store_and_engine(
     assert main(["--engine", "exact", "--vectors", "vectors/tiny/"]) == 0
     index = open_index(Path("indexes/tiny.exact"))
     assert index.manifest["exactness"] == "exact float"
-    assert index.vectors == json.loads((store / "manifest.json").read_text())
+    assert index.vectors == read_checked(store / "manifest.json")
     assert index.query_scale == 100.0
     out, err = capsys.readouterr()
     assert out == ""
@@ -48,9 +48,10 @@ def test_the_default_output_is_named_after_store_and_engine(
 
 
 def test_overwrite_replaces_an_index(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --overwrite nothing is changed."""
+    """Without --overwrite an index of other vectors is not changed."""
+    other = write_store(tmp_path / "other", *synthetic_batch(20))
+    assert main(["--engine", "exact", "--vectors", str(other), "--output", str(tmp_path / "index")]) == 0
     arguments = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]
-    assert main(arguments) == 0
     before = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
     capsys.readouterr()
     assert "--overwrite" in refused(capsys, *arguments)

@@ -32,7 +32,13 @@ class ExplainOptions:
     k: int = option(3, minimum=1, synonyms=("--hits",), help="number of best hits to explain without --doc")
     request: SearchRequest = options_of(SearchRequest, *SCORING, without=("views",))
     compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")
-    top_k: int = option(20, minimum=1, metavar="K", group="output", help="terms per document")
+    top_k: int | None = option(
+        None,
+        minimum=1,
+        metavar="K",
+        group="output",
+        help="terms per document (default: those with 5 % of the score or more)",
+    )
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
     html: Path | None = option(None, metavar="FILE", group="output", help="HTML page with highlighted texts")
     overwrite: bool = option(False, group="output", help="replace an existing --html file")
@@ -109,7 +115,7 @@ def command(options: ExplainOptions) -> None:
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif options.html is None:
         tables = [explanation.to_text(options.top_k) for explanation in explanations]
-        tables += [comparison.to_text(options.top_k)] if comparison else []
+        tables += [comparison.to_text(options.top_k or 20)] if comparison else []
         sys.stdout.write("\n".join(tables) or "no document has a term of this query\n")
 
 

@@ -143,11 +143,6 @@ class Explainer:
         if self._is_owner:
             self._searcher.close()
 
-    @property
-    def unit(self) -> float:
-        """A score of the engine divided by it is a score in the encoder's weights."""
-        return self._engine.unit
-
     def explain(
         self, query: str, docids: Sequence[str] = (), request: SearchRequest = _THREE_HITS
     ) -> list[Explanation]:
@@ -243,7 +238,6 @@ class Explainer:
             exactness=self.index.manifest["exactness"],
             unit=engine.unit,
             contributions=contributions,
-            total=total,
             alpha=self.encoder.alpha,
             score=score,
             rank=rank,
@@ -362,7 +356,6 @@ def explain_texts(
     for number, text in enumerate(texts, 1):
         encoded = encode_with_origins(encoder, text, encoder.config.passage_max_length, lowercase)
         weights = encoded.batch.to_dicts(vocabulary)[0]
-        contributions = match_terms(vector, weights, vocabulary)
         explanations.append(
             Explanation(
                 query=encoded_query.explained("query", vector),
@@ -370,8 +363,7 @@ def explain_texts(
                 engine="no index",
                 exactness="exact float",
                 unit=1.0,
-                contributions=contributions,
-                total=sum_scores(contributions),
+                contributions=match_terms(vector, weights, vocabulary),
                 alpha=alpha,
                 vocabulary=vocabulary,
             )

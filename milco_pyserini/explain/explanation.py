@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any
 
@@ -17,7 +17,7 @@ from milco_pyserini.explain.render import (
     text_table,
     wrap_lines,
 )
-from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term
+from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term, sum_scores
 from milco_pyserini.index.protocol import BalanceTerm
 from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
@@ -27,6 +27,8 @@ _BAR = 12
 _WIDE, _MEDIUM = 100, 64
 # Terms of one view listed in the terminal; a page lists 30.
 _LISTED = 12
+# Share of the score below which a term is folded.
+_WEAK = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,6 @@ class Explanation:
         engine, exactness: The engine, and how exact its results are.
         unit: A score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
         contributions: In the order in which the engine adds them, so that their plain sum is `total`.
-        total: The sum of the contributions.
         alpha: Weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
         score: The engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
             for.
@@ -58,7 +59,6 @@ class Explanation:
     exactness: str
     unit: float
     contributions: tuple[Contribution, ...]
-    total: float
     alpha: float | None = None
     score: float | None = None
     rank: int | None = None
@@ -75,6 +75,11 @@ class Explanation:
         """The document's id."""
         return self.document.name
 
+    @cached_property
+    def total(self) -> float:
+        """The sum of the contributions."""
+        return sum_scores(self.contributions)
+
     @property
     def balanced_total(self) -> float:
         """The sum of the contributions and of what a balanced search adds."""
@@ -89,6 +94,17 @@ class Explanation:
     def strongest(self) -> list[Contribution]:
         """The contributions, largest first."""
         return sorted(self.contributions, key=lambda contribution: (-contribution.score, contribution.term.term))
+
+    @cached_property
+    def num_unfolded(self) -> int:
+        """How many of the strongest contributions add 5 % of the score or more each; 5 if none does."""
+        return sum(contribution.score >= _WEAK * self.total for contribution in self.contributions) or 5
+
+    @property
+    def about_shares(self) -> str:
+        """What the share of a contribution is, in a sentence."""
+        when = " before balancing" if self.balance else ""
+        return f"A share is the part of the score{when} that a pair of words adds."
 
     @cached_property
     def shares(self) -> dict[str, float]:
@@ -125,6 +141,8 @@ class Explanation:
             name = part.term.term
             return {
                 **_flat(part),
+                "in_query": self.query.tokens(part.term),
+                "in_document": self.document.tokens(part.term),
                 "query_origins": [vars(origin) for origin in self.query.origins.get(name, ())],
                 "document_origins": [vars(origin) for origin in self.document.origins.get(name, ())],
             }
@@ -157,16 +175,13 @@ class Explanation:
             "notes": list(self.notes),
         }
 
-    def to_text(self, top_k: int = 20, width: int | None = None) -> str:
-        """Return a table of the top_k contributions and a summary, as wide as the terminal (or width columns)."""
+    def to_text(self, top_k: int | None = None, width: int | None = None) -> str:
+        """Return a table of contributions and a summary, as wide as the terminal (or width columns).
+
+        top_k: the number of contributions (default: those that add 5 % of the score or more).
+        """
         columns = terminal_width() if width is None else width
-
-        def number(value: float) -> str:
-            return format_number(value, self.unit)
-
-        def exactly(value: float) -> str:
-            return format_exactly(value, self.unit)
-
+        number, exactly = partial(format_number, unit=self.unit), partial(format_exactly, unit=self.unit)
         weights = f", {self.shown_score / self.unit:.4f} in weights" if self.unit != 1 else ""
         rank = "" if self.rank is None else f", rank {self.rank:,}"
         head = f"{self.docid}: score {exactly(self.shown_score)}{weights}{rank}, {self.engine} ({self.exactness})"
@@ -203,35 +218,37 @@ class Explanation:
         for reason, count in (self.dropped or {}).items():
             lines.append(f"  removed from the document: {counted(count, 'term')} ({reason})")
         lost = self.lost or ()
-        lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:top_k]]
-        if len(lost) > top_k:
-            lines.append(f"  lost matches: {len(lost) - top_k:,} more")
+        listed = top_k or _LISTED
+        lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:listed]]
+        if len(lost) > listed:
+            lines.append(f"  lost matches: {len(lost) - listed:,} more")
         return text + wrap_lines(lines, columns)
 
-    def _table(self, top_k: int, columns: int) -> str:
-        first, rest = self.strongest[:top_k], self.strongest[top_k:]
-        rows = []
-        for contribution in first:
-            origins = " → ".join(
-                filter(None, (self.query.tokens(contribution.term), self.document.tokens(contribution.term)))
+    def _table(self, top_k: int | None, columns: int) -> str:
+        num_shown = top_k or self.num_unfolded
+        first, rest = self.strongest[:num_shown], self.strongest[num_shown:]
+        rows = [
+            (
+                format_number(contribution.score, self.unit),
+                f"{contribution.score / (self.total or 1):.1%}",
+                "█" * max(1, round(_BAR * contribution.score / (first[0].score or 1))),
+                f"{format_number(contribution.query, self.unit)} x {format_number(contribution.document, self.unit)}",
+                contribution.term.view,
+                _words(contribution.term, self.query, self.document),
             )
-            bar = "█" * max(1, round(_BAR * contribution.score / (first[0].score or 1)))
-            product = (
-                f"{format_number(contribution.query, self.unit)} x {format_number(contribution.document, self.unit)}"
-            )
-            term = f"{contribution.term.text}: {origins}" if origins else contribution.term.text
-            rows.append((contribution.score, bar, product, contribution.term.view, term))
-        if rest:
-            rows.append((sum(contribution.score for contribution in rest), "", "", "", counted(len(rest), "more term")))
-        # What a narrow terminal shows: score, share, view, term.
-        is_shown = (True, True, columns >= _WIDE, columns >= _MEDIUM, True, True)
-        cells = [
-            (format_number(score, self.unit), f"{score / (self.total or 1):.1%}", *others) for score, *others in rows
+            for contribution in first
         ]
-        headers = ("score", "share", "", "query x document", "view", "term: query → document")
-        shown = [[cell for cell, keep in zip(row, is_shown, strict=True) if keep] for row in (headers, *cells)]
+        headers = ("score", "share", "", "query x document", "view", "query → document (term)")
+        # What a narrow terminal shows: score, share, view, words.
+        is_shown = (True, True, columns >= _WIDE, columns >= _MEDIUM, True, True)
+        shown = [[cell for cell, keep in zip(row, is_shown, strict=True) if keep] for row in (headers, *rows)]
         align = "".join(side for side, keep in zip("rrlrll", is_shown, strict=True) if keep)
-        return text_table(shown[1:], shown[0], align, columns)
+        lines = [f"  {self.about_shares}"]
+        if rest:
+            share = sum(contribution.score for contribution in rest) / (self.total or 1)
+            terms = counted(len(rest), "more term") if top_k else f"{counted(len(rest), 'term')} below {_WEAK:.0%}"
+            lines.insert(0, f"  and {terms}, together {share:.1%}")
+        return text_table(shown[1:], shown[0], align, columns) + wrap_lines(lines, columns)
 
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f", rank={self.rank}"
@@ -282,22 +299,18 @@ class Comparison:
         """The first score minus the second."""
         return self.scores[0] - self.scores[1]
 
-    @property
-    def balance(self) -> TermDifference | None:
-        """A row for what a balanced search adds to the scores; None if the same to both."""
-        first, second = (side.balance.score if side.balance else 0.0 for side in (self.first, self.second))
-        return None if first == second else TermDifference(Term("", "balance", ""), 0.0, first, second)
-
-    @property
-    def rounding(self) -> TermDifference | None:
-        """A row for what the engine's scores have beyond the sums; None if nothing."""
-        first, second = self.scores[0] - self.first.balanced_total, self.scores[1] - self.second.balanced_total
-        return None if first == second else TermDifference(Term("", "rounding in the engine", ""), 0.0, first, second)
-
-    @property
+    @cached_property
     def rows_beyond_terms(self) -> tuple[TermDifference, ...]:
-        """What makes the difference besides the terms."""
-        return tuple(filter(None, (self.balance, self.rounding)))
+        """What makes the difference besides the terms: a balanced search, and rounding in the engine."""
+        sides = (self.first, self.second)
+        parts = {
+            "balance": [side.balance.score if side.balance else 0.0 for side in sides],
+            "rounding in the engine": [
+                score - side.balanced_total for score, side in zip(self.scores, sides, strict=True)
+            ],
+        }
+        rows = (TermDifference(Term("", name, ""), 0.0, *values) for name, values in parts.items())
+        return tuple(row for row in rows if row.difference)
 
     @property
     def note(self) -> str:
@@ -310,12 +323,13 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
+        beyond = {row.term.piece: row.difference for row in self.rows_beyond_terms}
         return {
             "first": self.first.docid,
             "second": self.second.docid,
             "difference": self.total,
-            "balance": self.balance.difference if self.balance else 0.0,
-            "rounding": self.rounding.difference if self.rounding else 0.0,
+            "balance": beyond.get("balance", 0.0),
+            "rounding": beyond.get("rounding in the engine", 0.0),
             "note": self.note,
             "terms": [{**_flat(difference), "difference": difference.difference} for difference in self.differences],
         }
@@ -323,32 +337,24 @@ class Comparison:
     def to_text(self, top_k: int = 20, width: int | None = None) -> str:
         """Return a table of the top_k differences, as wide as the terminal (or width columns)."""
         columns = terminal_width() if width is None else width
-        unit = self.first.unit
-
-        def number(value: float) -> str:
-            return format_exactly(value, unit)
-
+        number = partial(format_exactly, unit=self.first.unit)
         names, scores = (self.first.docid, self.second.docid), list(map(number, self.scores))
         if self.total:
-            weights = f" = {self.total / unit:.4f} in weights" if unit != 1 else ""
+            weights = f" = {self.total / self.first.unit:.4f} in weights" if self.first.unit != 1 else ""
             above = " ranks above ".join(f"{name} ({score})" for name, score in zip(names, scores, strict=True))
             head = f"{above} by {number(self.total)}{weights}"
         else:
             head = f"{names[0]} and {names[1]} have the same score, {scores[0]}"
-        rest = self.differences[top_k:]
+        texts = (self.first.query, self.first.document, self.second.document)
         rows = [
-            [
-                *map(number, (difference.difference, difference.first, difference.second)),
-                difference.term.view,
-                difference.term.text,
-            ]
-            for difference in (*self.differences[:top_k], *self.rows_beyond_terms)
+            [*map(number, (row.difference, row.first, row.second)), row.term.view, _words(row.term, *texts)]
+            for row in (*self.differences[:top_k], *self.rows_beyond_terms)
         ]
-        if rest:
+        if rest := self.differences[top_k:]:
             left = number(sum(difference.difference for difference in rest))
             rows.append([left, "", "", "", counted(len(rest), "more term")])
         text = wrap_lines([head, *([f"  note: {self.note}"] if self.note else [])], columns)
-        headers = ("difference", "first", "second", "view", "term")
+        headers = ("difference", "first", "second", "view", "query → documents (term)")
         return text + (text_table(rows, headers, "rrrll", columns) if rows else "")
 
     def __repr__(self) -> str:
@@ -390,6 +396,13 @@ def report_page(explanations: Sequence[Explanation], comparison: Comparison | No
 def explanation_fragment(explanation: Explanation) -> str:
     """Return the HTML below the score of an explanation, for a page that is open already."""
     return str(environment().get_template("explanation.html").module.body(explanation))  # type: ignore[attr-defined]
+
+
+def _words(term: Term, query: ExplainedText, *documents: ExplainedText) -> str:
+    """Return "words of the query → words of the documents (term)", or the term if its words are unknown."""
+    found = ", ".join(filter(None, (document.tokens(term) for document in documents)))
+    words = " → ".join(filter(None, (query.tokens(term), found)))
+    return f"{words} ({term.text})" if words else term.text
 
 
 def _by_view(terms: Sequence[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:

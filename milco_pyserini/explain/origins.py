@@ -1,5 +1,6 @@
-"""Origins of a text's terms: the token with the largest logit (pivot), or the tokens a term repeats (source)."""
+"""Origins of a text's terms: the word with the largest logit (pivot), or the tokens a term repeats (source)."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,7 +69,9 @@ def encode_with_origins(
 ) -> EncodedText:
     """Encode one text and find the origins of its terms.
 
-    Origins are found in float32: with bfloat16, a token with a nearly equal logit may have been the largest.
+    Punctuation is not an origin: a pivot term comes from the word, or the special token, with the largest logit, and a
+    source term of punctuation has no origin. Origins are found in float32: with bfloat16, a token with a nearly equal
+    logit may have been the largest.
 
     Args:
         max_length: Maximum number of tokens, <s> and </s> included.
@@ -79,7 +82,7 @@ def encode_with_origins(
     batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)
     batch = encoder.network.limit_query_terms(batch) if query else batch
     shown = text[:MAX_TEXT_CHARACTERS]
-    origins = _origins(encoder, tokens, batch) if tokens else {}
+    origins = _origins(encoder, text, tokens, batch) if tokens else {}
     return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)
 
 
@@ -152,21 +155,27 @@ def _truncate(
     return text, len(text) if is_complete else tokens[inner][-1].stop, tokens
 
 
-def _origins(encoder: "MilcoEncoder", tokens: Sequence[_Token], batch: SparseBatch) -> dict[str, tuple[Origin, ...]]:
+def _origins(
+    encoder: "MilcoEncoder", text: str, tokens: Sequence[_Token], batch: SparseBatch
+) -> dict[str, tuple[Origin, ...]]:
     columns, _ = batch.row(0)
     is_pivot = columns < batch.english_size
-    logits, echo = token_scores(encoder, [token.id for token in tokens], columns[is_pivot])
+    ids = np.array([token.id for token in tokens])
+    logits, echo = token_scores(encoder, ids.tolist(), columns[is_pivot])
+    # Special tokens represent the entire text; the piece ▁ has no characters either.
+    is_special = np.isin(ids, encoder.tokenizer.special_ids)
+    is_origin = np.array([_has_word(text[token.start : token.stop]) for token in tokens]) | is_special
+    logits[~is_origin] = -np.inf
     terms = encoder.vocabulary.terms
     origins: dict[str, tuple[Origin, ...]] = {}
     for column, strongest in zip(columns[is_pivot].tolist(), logits.argmax(axis=0).tolist(), strict=True):
         token = tokens[strongest]
         origins[terms[column]] = (Origin(token.start, token.stop, token.piece, 1.0),)
-    ids = np.array([token.id for token in tokens])
     for column in columns[~is_pivot].tolist():
-        repeats = np.flatnonzero(ids == column - batch.english_size)
+        repeats = np.flatnonzero((ids == column - batch.english_size) & is_origin)
         weights = echo[repeats]
         if encoder.config.source_pool == "max":
-            weights = np.where(np.arange(len(repeats)) == weights.argmax(), weights, 0)
+            weights = np.where(weights == weights.max(initial=0), weights, 0)
         total = float(weights.sum()) or 1.0
         origins[terms[column]] = tuple(
             Origin(tokens[repeat].start, tokens[repeat].stop, tokens[repeat].piece, weight / total)
@@ -174,3 +183,8 @@ def _origins(encoder: "MilcoEncoder", tokens: Sequence[_Token], batch: SparseBat
             if weight > 0
         )
     return origins
+
+
+def _has_word(span: str) -> bool:
+    """Return whether a span has more than punctuation and white space; emoji and signs such as % count as words."""
+    return any(unicodedata.category(character)[0] in "LMNS" for character in span)

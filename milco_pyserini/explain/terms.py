@@ -10,8 +10,10 @@ from typing import Self
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 from milco_pyserini.sparse.listing import readable
 
-# Thai to Khmer, kana, Han: scripts without spaces between words.
-_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# Thai to Khmer, hiragana, Han: scripts without spaces between words.
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# In Japanese, hiragana separate words of Han and katakana.
+_HIRAGANA = re.compile("[\u3040-\u309f]")
 # Letters of a word on either side of a token: text without spaces may be long.
 _MOST_LETTERS = 50
 # The view of terms of external vectors that the encoder's vocabulary lacks.
@@ -129,11 +131,12 @@ class ExplainedText:
     def tokens(self, term: Term) -> str:
         """Return the words that a term comes from, as the text has them, each once; "" if unknown.
 
-        Of scripts without spaces between words, these are the tokens.
+        Of scripts without spaces between words, these are the tokens, but in Japanese runs of Han and katakana. A term
+        of a special token comes from the "(entire text)".
         """
         text = self.text or ""
         words = (
-            " ".join(text[slice(*_word(text, origin.start, origin.stop))].split()) or origin.token
+            " ".join(text[slice(*_word(text, origin.start, origin.stop))].split()) or "(entire text)"
             for origin in self.origins.get(term.term, ())
         )
         return " ".join(dict.fromkeys(words))
@@ -165,13 +168,6 @@ class ExplainedText:
             )
         return segments
 
-    def special_token_terms(self, contributions: Sequence[Contribution]) -> list[Term]:
-        """Return the terms that come from <s> or </s>, which represent the entire text."""
-        terms = (contribution.term for contribution in contributions)
-        return [
-            term for term in terms if any(origin.start == origin.stop for origin in self.origins.get(term.term, ()))
-        ]
-
 
 def _word(text: str, start: int, stop: int) -> tuple[int, int]:
     """Extend a span, unless it is empty, to the words that it begins and ends in."""
@@ -179,16 +175,16 @@ def _word(text: str, start: int, stop: int) -> tuple[int, int]:
         # The text is the beginning of a longer one.
         return start, stop
     first, last = max(0, start - _MOST_LETTERS), min(len(text), stop + _MOST_LETTERS)
-    while first < start < stop and _is_letter(text[start - 1]) and _is_letter(text[start]):
+    separators = _HIRAGANA if _HIRAGANA.search(text, first, last) else _UNSPACED
+
+    def is_letter(sign: str) -> bool:
+        return (sign.isalnum() or unicodedata.category(sign)[0] == "M") and not separators.match(sign)
+
+    while first < start < stop and is_letter(text[start - 1]) and is_letter(text[start]):
         start -= 1
-    while start < stop < last and _is_letter(text[stop - 1]) and _is_letter(text[stop]):
+    while start < stop < last and is_letter(text[stop - 1]) and is_letter(text[stop]):
         stop += 1
     return start, stop
-
-
-def _is_letter(sign: str) -> bool:
-    """Return whether a character belongs to a word, in a script that has spaces between words."""
-    return (sign.isalnum() or unicodedata.category(sign)[0] == "M") and not _UNSPACED.match(sign)
 
 
 def match_terms(

@@ -54,9 +54,27 @@ def test_explains_the_best_hits_by_default(capsys: Capture) -> None:
     assert "rank 2, exact (exact float)" in out
     assert out.count("difference 0\n") == 2
     assert out.count("█") >= 6
-    assert "more terms" in out
-    assert "term: query → document" in out
-    assert re.search(r": \S+ → \S+", out)
+    assert len(re.findall(r"  and [\d,]+ more terms, together [\d.]+%\n", out)) == 2
+    assert "query → document (term)" in out
+    assert re.search(r"  \S+ → \S+ \(\S+\)\n", out)
+
+
+def test_words_come_first_and_weak_terms_are_folded(capsys: Capture, tmp_path: Path) -> None:
+    """Terms below 5 % of the score are one line in the terminal and a fold on the page; a sentence defines the share."""
+    page = tmp_path / "why.html"
+    arguments = ("--index", index("exact").path, "--k", 1)
+    out = run(capsys, *arguments)
+    shares = [float(share) for share in re.findall(r"^ +[\d.]+ +([\d.]+)%  ", out, re.M)]
+    assert shares and (min(shares) >= 5 or len(shares) == 5)
+    (folded,) = re.findall(r"^  (and [\d,]+ terms? below 5%, together [\d.]+%)$", out, re.M)
+    assert "A share is the part of the score that a pair of words adds." in out
+    run(capsys, *arguments, "--html", page)
+    html = page.read_text(encoding="utf-8")
+    assert f"<summary>{folded}</summary>" in html
+    assert "A share is the part of the score that a pair of words adds." in html
+    assert re.search(r"<bdi[^>]*>[^<]+</bdi> → <bdi[^>]*>[^<]+</bdi> <small>", html)
+    part = json.loads(run(capsys, *arguments, "--json"))["explanations"][0]["contributions"][0]
+    assert part["in_query"] and part["in_document"]
 
 
 def test_lists_terms_of_one_text_by_view(capsys: Capture) -> None:
@@ -154,7 +172,8 @@ def test_explains_texts_with_every_kind_of_encoder(capsys: Capture, tmp_path: Pa
     (one,) = json.loads(run(capsys, *arguments, "--json"))["explanations"]
     assert one["contributions"]
     assert one["shares"] == {view: pytest.approx(1), missing: 0}
-    assert all(part["query_origins"] and part["document_origins"] for part in one["contributions"])
+    words = [part for part in one["contributions"] if re.search(r"\w", part["piece"])]
+    assert all(part["query_origins"] and part["document_origins"] for part in words)
     line = error_of(capsys, "--query", QUERY, *arguments, "--alpha", 0.3)
     assert f"alpha 0.3 weighs two views of a query, but this encoder only has the {view} view" in line
 

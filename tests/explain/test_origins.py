@@ -1,5 +1,7 @@
 """Every term of a text has an origin: the tokens of the text that gave it its weight."""
 
+from unicodedata import category
+
 import numpy as np
 import pytest
 from golden_set import TEXTS, encoder
@@ -35,8 +37,8 @@ def test_vectors_with_origins_equal_the_encoders(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FILLED)
-def test_a_pivot_term_comes_from_the_token_with_the_largest_logit(text: str) -> None:
-    """The term's weight is LogSat of that logit."""
+def test_a_pivot_term_comes_from_the_word_with_the_largest_logit(text: str) -> None:
+    """Words and special tokens, not punctuation. The term's weight is LogSat of the largest logit of all tokens."""
     tiny = encoder("distillation")
     encoded = encode_with_origins(tiny, text, LENGTH)
     columns, weights = encoded.batch.row(0)
@@ -46,10 +48,12 @@ def test_a_pivot_term_comes_from_the_token_with_the_largest_logit(text: str) -> 
     assert logits.shape == (len(ids), pivot.sum())
     assert np.allclose(np.log1p(logits.max(axis=0)), weights[pivot], atol=1e-5)
     encoding = tiny.tokenizer.tokenizer.encode(text)
+    pieces = [*encoding.tokens[: len(ids) - 1], encoding.tokens[-1]]
+    logits[[piece.strip("▁.?!,،؟。、।") == "" for piece in pieces]] = -1
     for column, token in zip(columns[pivot], logits.argmax(axis=0), strict=True):
         (origin,) = encoded.origins[tiny.vocabulary.terms[column]]
         # The last encoded token is </s>, wherever the text was truncated.
-        assert origin.token == (encoding.tokens[token] if token < len(ids) - 1 else encoding.tokens[-1])
+        assert origin.token == pieces[token]
 
 
 @pytest.mark.parametrize("text", FILLED)
@@ -64,6 +68,9 @@ def test_a_source_term_comes_from_every_token_that_repeats_it(text: str) -> None
         if column >= encoded.batch.english_size:
             origins = encoded.origins[tiny.vocabulary.terms[column]]
             amounts = echo[ids == column - encoded.batch.english_size]
+            if not origins:
+                assert not any(map(str.isalnum, tiny.vocabulary.source[column - encoded.batch.english_size]))
+                continue
             assert sum(origin.share for origin in origins) == pytest.approx(1)
             assert [origin.share * weight for origin in origins] == pytest.approx(
                 amounts[amounts > 0].tolist(), abs=1e-5
@@ -167,19 +174,22 @@ def test_segments_keep_letters_and_accents_together(characters: str, edge: int) 
     assert len(one.highlight([contribution("a", 1.0)])[0].text) > edge
 
 
-def test_terms_of_special_tokens_are_listed() -> None:
-    """<s> has no characters to highlight."""
-    one = text("abc", a=[Origin(0, 0, "<s>", 1.0)], b=[Origin(0, 1, "a", 1.0)])
-    contributions = [contribution("b", 1.0), contribution("a", 2.0)]
-    assert one.special_token_terms(contributions) == [contributions[1].term]
-    assert len(one.highlight(contributions[1:])) == 1
+@pytest.mark.parametrize("content", ["Nile, river?", "ナイル川、は？", "نهر النيل؟", "... ?! ▁ 「」", "50 % 🐶 = $3"])
+def test_punctuation_is_never_an_origin(content: str) -> None:
+    """Of no term of either view, even of the term that is the punctuation; words, signs and emoji are."""
+    encoded = encode_with_origins(encoder("distillation"), content, 64)
+    spans = [encoded.text[one.start : one.stop] for origins in encoded.origins.values() for one in origins]
+    assert encoded.origins
+    assert {"L", "N", "M", "S"} >= {category(sign)[0] for span in spans for sign in span if len(span) == 1}
+    assert not {",", "?", "、", "？", "؟", "...", "?!", "「」"} & set(spans)
     assert ExplainedText("d", "", {}).highlight([]) == []
 
 
 def test_tokens_are_spelled_as_in_the_text() -> None:
-    """Each once; a special token by its name."""
+    """Each once; a special token represents the entire text, and has no characters to highlight."""
     one = text("one two\none", a=[Origin(0, 3, "x", 0.4), Origin(8, 11, "x", 0.4), Origin(0, 0, "<s>", 0.2)])
-    assert one.tokens(Term("a", "a", PIVOT)) == "one <s>"
+    assert one.tokens(Term("a", "a", PIVOT)) == "one (entire text)"
+    assert [segment.text for segment in one.highlight([contribution("a", 1.0)])] == ["one", " two\n", "one"]
     assert one.tokens(Term("b", "b", PIVOT)) == ""
 
 
@@ -190,13 +200,15 @@ def test_tokens_are_spelled_as_in_the_text() -> None:
         ("Wer fand Penicillin?", "ill", "Penicillin"),
         ("Wer fand Penicillin?", "?", "?"),
         ("भारत की नदी", "द", "नदी"),
-        ("ナイル川は長い", "川", "川"),
+        ("ナイル川は長い", "川", "ナイル川"),
+        ("紙を発明した国は?", "明", "発明"),
+        ("谁发现了青霉素", "现", "现"),
         ("แม่น้ำ", "น", "น"),
         (200 * "a" + "b" + 200 * "a", "b", 50 * "a" + "b" + 50 * "a"),
     ],
 )
 def test_a_part_of_a_word_is_shown_as_the_word(content: str, token: str, word: str) -> None:
-    """Of scripts with spaces between words, whatever their accents; a text without spaces is not one word."""
+    """Of scripts with spaces between words, whatever their accents, and in Japanese between hiragana."""
     start = content.index(token)
     one = text(content, a=[Origin(start, start + len(token), token, 1.0)])
     assert one.tokens(Term("a", "a", SOURCE)) == word

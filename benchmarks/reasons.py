@@ -1,12 +1,14 @@
 """Measure whether the reasons of a hit make sense: are the strongest matched terms in the English translation?
 
 python benchmarks/reasons.py --data DATA --encoder mini
+python benchmarks/reasons.py --read 20 > reasons.md
 
 A text in one language matches its counterpart in another: FLORES's sentences, and the sample's queries with a relevant
 passage. The five matched pivot terms with the largest products are looked for in the English side of both texts: the
 word itself or an inflection of it; or else a neighbor of one of its words, which translates at least two of the same
 words of other languages in the wordnets and in Wiktionary. All others are counted as nonsense, so some related terms
-are, too: the measure compares checkpoints, and a reader who goes through explanations finds less.
+are, too: the measure compares checkpoints, and a reader who goes through explanations finds less. --read prints
+explanations of the sample for that reader: the pair of words of each term, and its share of the score.
 """
 
 import gzip
@@ -29,6 +31,8 @@ from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.report import ReportTable, render
+from milco_pyserini.explain.explainer import explain_texts
+from milco_pyserini.explain.explanation import pair_of_words
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT
 
@@ -53,8 +57,9 @@ EXAMPLES = 30
 class ReasonsOptions:
     """Count how many of the five strongest matched terms are in the English translation, or are its neighbors."""
 
-    data: Path = option(metavar="DIR", help="directory with eval/flores and lexicon/")
+    data: Path | None = option(None, metavar="DIR", help="directory with eval/flores and lexicon/")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    read: int | None = option(None, minimum=1, metavar="N", help="print N explanations of the sample as Markdown")
     sentences: int = option(60, minimum=1, metavar="N", help="FLORES sentences per language")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
@@ -74,8 +79,14 @@ def command(options: ReasonsOptions) -> None:
     """Print a row per collection. Raises MilcoError if the data or the encoder cannot be read."""
     from milco_pyserini.encode.encoder import MilcoEncoder
 
+    if (options.data is None) == (options.read is None):
+        raise MilcoError("give --data to count, or --read to print explanations")
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     rng = random.Random(options.seed)
+    if options.data is None:
+        pairs = list(sample_matches(rng))
+        sys.stdout.write(render(explained(encoder, rng.sample(pairs, min(options.read or 0, len(pairs)))), "markdown"))
+        return
     matches = {
         "FLORES": list(flores_matches(options.data / "eval" / "flores", options.sentences, rng)),
         "sample": list(sample_matches(rng)),
@@ -124,6 +135,19 @@ def sample_matches(rng: random.Random) -> Iterator[Match]:
         if others and english and language != ENGLISH:
             sides = [topics.get(f"{ENGLISH}-{number}", ""), *english]
             yield Match(text, documents[rng.choice(others)], " ".join(sides))
+
+
+def explained(encoder: "MilcoEncoder", pairs: Sequence[Match]) -> ReportTable:
+    """Return a row per match: query, beginning of the passage, and the strongest terms with their words and shares."""
+    rows = []
+    for pair in pairs:
+        (one,) = explain_texts(encoder, pair.query, [pair.document])
+        terms = [
+            f"{pair_of_words(match.term, one.query, one.document)} {match.score / one.total:.0%}"
+            for match in one.strongest[:STRONGEST]
+        ]
+        rows.append([pair.query, pair.document[:80], *terms, *[""] * (STRONGEST - len(terms))])
+    return ReportTable(["query", "passage", *map(str, range(1, STRONGEST + 1))], (), rows)
 
 
 def strongest_terms(encoder: "MilcoEncoder", pairs: Sequence[Match]) -> Iterator[list[str]]:

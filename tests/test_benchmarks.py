@@ -279,6 +279,10 @@ def test_reasons_are_words_neighbors_or_nonsense(load: Load, card_data: Path, ca
     _, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
     assert [row[0] for row in rows] == ["FLORES", "sample"]
     assert all(sum(map(float, row[2:])) == pytest.approx(1, abs=2e-3) for row in rows)
+    assert module.main(["--read", "2", *ENCODER]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in head.strip("|").split("|")] == ["query", "passage", "1", "2", "3", "4", "5"]
+    assert len(rows) == 2 and all(row.count(" → ") >= 1 and row.count("%") >= 5 for row in rows)
 
 
 @pytest.mark.integration

@@ -218,10 +218,10 @@ class Explanation:
         for reason, count in (self.dropped or {}).items():
             lines.append(f"  removed from the document: {counted(count, 'term')} ({reason})")
         lost = self.lost or ()
-        listed = top_k or _LISTED
-        lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:listed]]
-        if len(lost) > listed:
-            lines.append(f"  lost matches: {len(lost) - listed:,} more")
+        most = top_k or _LISTED
+        lines += [f"  lost match: {match.term.text}, {number(match.score)} ({match.reason})" for match in lost[:most]]
+        if len(lost) > most:
+            lines.append(f"  lost matches: {len(lost) - most:,} more")
         return text + wrap_lines(lines, columns)
 
     def _table(self, top_k: int | None, columns: int) -> str:
@@ -234,7 +234,7 @@ class Explanation:
                 "█" * max(1, round(_BAR * contribution.score / (first[0].score or 1))),
                 f"{format_number(contribution.query, self.unit)} x {format_number(contribution.document, self.unit)}",
                 contribution.term.view,
-                _words(contribution.term, self.query, self.document),
+                pair_of_words(contribution.term, self.query, self.document),
             )
             for contribution in first
         ]
@@ -347,7 +347,7 @@ class Comparison:
             head = f"{names[0]} and {names[1]} have the same score, {scores[0]}"
         texts = (self.first.query, self.first.document, self.second.document)
         rows = [
-            [*map(number, (row.difference, row.first, row.second)), row.term.view, _words(row.term, *texts)]
+            [*map(number, (row.difference, row.first, row.second)), row.term.view, pair_of_words(row.term, *texts)]
             for row in (*self.differences[:top_k], *self.rows_beyond_terms)
         ]
         if rest := self.differences[top_k:]:
@@ -398,7 +398,7 @@ def explanation_fragment(explanation: Explanation) -> str:
     return str(environment().get_template("explanation.html").module.body(explanation))  # type: ignore[attr-defined]
 
 
-def _words(term: Term, query: ExplainedText, *documents: ExplainedText) -> str:
+def pair_of_words(term: Term, query: ExplainedText, *documents: ExplainedText) -> str:
     """Return "words of the query → words of the documents (term)", or the term if its words are unknown."""
     found = ", ".join(filter(None, (document.tokens(term) for document in documents)))
     words = " → ".join(filter(None, (query.tokens(term), found)))

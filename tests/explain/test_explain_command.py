@@ -60,7 +60,7 @@ def test_explains_the_best_hits_by_default(capsys: Capture) -> None:
 
 
 def test_words_come_first_and_weak_terms_are_folded(capsys: Capture, tmp_path: Path) -> None:
-    """Terms below 5 % of the score are one line in the terminal and a fold on the page; a sentence defines the share."""
+    """Terms below 5 % of the score are one line in the terminal and a fold on the page; a sentence defines shares."""
     page = tmp_path / "why.html"
     arguments = ("--index", index("exact").path, "--k", 1)
     out = run(capsys, *arguments)

@@ -271,30 +271,21 @@ def _length(counts: VectorCounts, lengths: TextLengths) -> dict[str, Any]:
     """Relate lengths in tokens to terms: correlations, and ten bins of about as many documents each."""
     known = lengths.tokens != UNKNOWN
     tokens = lengths.tokens[known]
-    terms = {group: values[known] for group, values in counts.terms.items()}
     # Texts of equal length are in one bin.
     edges = np.unique(np.percentile(tokens, np.linspace(0, 100, _BINS + 1)[1:], method="higher"))
     numbers = np.searchsorted(edges, tokens)
     bins = []
     for number in np.unique(numbers).tolist():
-        chosen = numbers == number
-        bins.append(
-            {
-                "from": int(tokens[chosen].min()),
-                "to": int(tokens[chosen].max()),
-                "documents": int(chosen.sum()),
-                "tokens": float(tokens[chosen].mean()),
-                "terms": {group: float(values[chosen].mean()) for group, values in terms.items()},
-                "terms_per_token": _ratio(_all_terms(terms)[chosen], tokens[chosen]),
-            }
-        )
+        chosen = np.flatnonzero(known)[numbers == number]
+        inside = tokens[numbers == number]
+        bins.append({"from": int(inside.min()), "to": int(inside.max()), **_means(counts, lengths, chosen)})
     return {
         "documents": len(tokens),
         "without_text": int((~known).sum()),
         "truncated": lengths.truncated,
         "same_texts": lengths.same,
         "tokens": _spread(tokens),
-        "correlation": {group: _correlations(tokens, values) for group, values in terms.items()},
+        "correlation": {group: _correlations(tokens, values[known]) for group, values in counts.terms.items()},
         "bins": bins,
     }
 
@@ -314,17 +305,11 @@ def _by_language(counts: VectorCounts, lengths: TextLengths | None) -> list[dict
         return None
     rows = []
     for number, (language, postings) in enumerate(counts.postings.items()):
-        chosen = counts.language == number
-        with_text = chosen & (lengths.tokens != UNKNOWN) if lengths is not None else np.zeros_like(chosen)
-        tokens = lengths.tokens[with_text] if lengths is not None else np.zeros(0)
         frequent = {view: _longest(postings, counts.groups[view], _FREQUENT_PER_LANGUAGE) for view in counts.views}
         rows.append(
             {
                 "language": language,
-                "documents": int(chosen.sum()),
-                "tokens": float(tokens.mean()) if len(tokens) else None,
-                "terms": {group: float(values[chosen].mean()) for group, values in counts.terms.items()},
-                "terms_per_token": _ratio(_all_terms(counts.terms)[with_text], tokens),
+                **_means(counts, lengths, np.flatnonzero(counts.language == number)),
                 "active": {group: int(np.count_nonzero(postings[span])) for group, span in counts.groups.items()},
                 "frequent": {
                     view: [readable(counts.names[column]) for column in columns] for view, columns in frequent.items()
@@ -334,11 +319,15 @@ def _by_language(counts: VectorCounts, lengths: TextLengths | None) -> list[dict
     return sorted(rows, key=lambda row: str(row["language"]))
 
 
-def _all_terms(terms: dict[str, NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Return the terms of the last group, which has all views."""
-    return terms[list(terms)[-1]]
-
-
-def _ratio(terms: NDArray, tokens: NDArray) -> float | None:
-    total = int(tokens.sum())
-    return float(terms.sum() / total) if total else None
+def _means(counts: VectorCounts, lengths: TextLengths | None, chosen: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the number of chosen documents, their mean tokens and terms, and terms per token, None without texts."""
+    with_text = chosen[:0] if lengths is None else chosen[lengths.tokens[chosen] != UNKNOWN]
+    tokens = np.zeros(0) if lengths is None else lengths.tokens[with_text]
+    # The last group has all views.
+    terms = list(counts.terms.values())[-1][with_text]
+    return {
+        "documents": len(chosen),
+        "tokens": float(tokens.mean()) if len(tokens) else None,
+        "terms": {group: float(values[chosen].mean()) for group, values in counts.terms.items()},
+        "terms_per_token": float(terms.sum() / tokens.sum()) if tokens.sum() else None,
+    }

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
@@ -12,6 +13,10 @@ from milco_pyserini.errors import MilcoError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
 from milco_pyserini.options import changed_options, option, options_of
 from milco_pyserini.request import SCORING, SearchRequest
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.explain.explainer import Explainer
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,7 @@ class ExplainOptions:
     request: SearchRequest = options_of(SearchRequest, *SCORING, without=("views",))
     compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")
     top_k: int | None = option(
-        None,
-        minimum=1,
-        metavar="K",
-        group="output",
-        help="terms per document (default: those with 5 % of the score or more)",
+        None, minimum=1, metavar="K", group="output", help="terms per document (default: those from 5 % of the score)"
     )
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
     html: Path | None = option(None, metavar="FILE", group="output", help="HTML page with highlighted texts")
@@ -76,7 +77,7 @@ class ExplainOptions:
 def command(options: ExplainOptions) -> None:
     """Explain, and print or write the result."""
     _validate(options)
-    from milco_pyserini.explain.explainer import Explainer, explain_texts
+    from milco_pyserini.explain.explainer import explain_texts
     from milco_pyserini.explain.explanation import compare
 
     if options.text:
@@ -85,17 +86,8 @@ def command(options: ExplainOptions) -> None:
         encoder = load_encoder(options.encoder or DEFAULT_ENCODER, options.device, options.dtype)
         explanations = explain_texts(encoder, options.query, options.text, options.lowercase, options.request.alpha)
     else:
-        explainer = Explainer.open(
-            options.index or only_index(),
-            options.encoder,
-            options.corpus,
-            options.vectors,
-            options.device,
-            options.dtype,
-            options.doc,
-        )
         k = max(options.k, 2 if options.compare else 1)
-        explanations = explainer.explain(options.query, options.doc, replace(options.request, k=k))
+        explanations = _open_explainer(options).explain(options.query, options.doc, replace(options.request, k=k))
     if options.compare and len(explanations) < 2:
         raise MilcoError(f"--compare needs two documents, but the index has {len(explanations)} for this query")
     comparison = compare(*explanations[:2]) if options.compare else None
@@ -117,6 +109,24 @@ def command(options: ExplainOptions) -> None:
         tables = [explanation.to_text(options.top_k) for explanation in explanations]
         tables += [comparison.to_text(options.top_k or 20)] if comparison else []
         sys.stdout.write("\n".join(tables) or "no document has a term of this query\n")
+
+
+def _open_explainer(options: ExplainOptions) -> "Explainer":
+    """Open the index; its documents and vectors are checked before the encoder is loaded."""
+    from milco_pyserini.explain.contributions import find_store
+    from milco_pyserini.explain.explainer import Explainer, indexed_weights
+    from milco_pyserini.index.directory import validate_sparse
+    from milco_pyserini.index.weights import EngineWeights
+    from milco_pyserini.search.searcher import Searcher
+
+    path, device = options.index or only_index(), options.device
+    opened = Searcher.open(path, options.encoder, device=device, dtype=options.dtype, corpus=options.corpus).one()
+    index, searcher = opened.index, opened.engine_searcher
+    validate_sparse(index)
+    for docid in options.doc:
+        indexed_weights(EngineWeights(searcher, index), index, docid, [])
+    store = find_store(index, options.vectors)
+    return Explainer(index, cast("MilcoQueryEncoder", opened.query_encoder), opened.lookup, store, searcher)
 
 
 def _validate(options: ExplainOptions) -> None:

@@ -1,29 +1,26 @@
 """Explain the hits of an index, or the similarity of texts without an index."""
 
-import contextlib
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, UnknownDocument, shown
-from milco_pyserini.explain.contributions import VectorTrace, find_store, trace_vector
+from milco_pyserini.explain.contributions import VectorTrace, trace_vector
 from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
-from milco_pyserini.index import Index, open_index
-from milco_pyserini.index.lookup import open_lookup
+from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import BalanceTerm, DocumentLookup, EngineSearcher
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
 if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
     from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.encode.encoder import MilcoEncoder
 
@@ -61,7 +58,7 @@ class Explainer:
     """Explains hits of an index of terms.
 
     Example:
-        >>> explainer = Explainer.open("indexes/sample.lucene")
+        >>> explainer = Searcher.open("indexes/sample.lucene").explainer()
         >>> explainer.explain("Wer machte Penicillin zum Arzneimittel?", ["en-29"])[0]
         Explanation(docid='en-29', score=16,891, rank=2, 14 of 59 query terms matched)
 
@@ -71,7 +68,7 @@ class Explainer:
         documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
             explanations have neither origins nor lost terms.
         store: The vector store that the index was built from, for documents without a text.
-        searcher: The open index, if it is open already; close() leaves it open.
+        searcher: The open index, if it is open already.
     """
 
     def __init__(
@@ -86,62 +83,10 @@ class Explainer:
         self.encoder = encoder
         self._documents = documents
         self._store = store
-        self._is_owner = searcher is None
         if searcher is None:
             index, searcher = index.open_searcher()
         self.index, self._searcher = index, searcher
         self._engine = EngineWeights(searcher, index)
-
-    @classmethod
-    def open(
-        cls,
-        index: Index | str | Path,
-        encoder: "MilcoQueryEncoder | str | None" = None,
-        corpus: str | None = None,
-        vectors: Path | None = None,
-        device: str = "auto",
-        dtype: str = "auto",
-        docids: Sequence[str] = (),
-    ) -> Self:
-        """Open an explainer with the index's own encoder, and the texts and vectors it was built from if available.
-
-        Args:
-            index: An open index, or the directory of one.
-            encoder: A query encoder that fits the index, or where the index's encoder is now (default: the manifest's).
-            corpus: Name or path of the index's documents (default: those that it stores, or where they were encoded;
-                nothing is downloaded).
-            vectors: The vector store that the index was built from (default: vectors/NAME).
-            docids: Documents that the index must have, before its encoder is loaded.
-        """
-        from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
-
-        require_devices(device)
-        if not isinstance(index, Index):
-            index = open_index(index, sparse=True)
-        with contextlib.ExitStack() as opened:
-            index, searcher = index.open_searcher()
-            opened.enter_context(searcher)
-            engine = EngineWeights(searcher, index)
-            for docid in docids:
-                _indexed_numbers(engine, index, docid, [])
-            documents, store = open_lookup(index, searcher, corpus), find_store(index, vectors)
-            if not isinstance(encoder, MilcoQueryEncoder):
-                encoder = open_query_encoder(index.vectors, encoder, device, dtype)
-            explainer = cls(index, encoder, documents, store, searcher)
-            explainer._is_owner = True
-            opened.pop_all()
-            return explainer
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the index, if it was opened for this explainer; a second call has no effect."""
-        if self._is_owner:
-            self._searcher.close()
 
     def explain(
         self, query: str, docids: Sequence[str] = (), request: SearchRequest = _THREE_HITS
@@ -173,12 +118,13 @@ class Explainer:
         wanted = list(docids) or hits.docids
         # Before texts are read and encoded: an unknown docid is reported at once.
         terms = list(self._engine.query(vector))
-        indexed = {docid: _indexed_numbers(self._engine, self.index, docid, terms) for docid in wanted}
+        indexed = {docid: indexed_weights(self._engine, self.index, docid, terms) for docid in wanted}
         balances = self._searcher.balance_terms(vector, wanted, request.balance) if request.balance else {}
         explanations = []
-        texts = self._find_texts(wanted)
+        lookup = None if self.index.vectors.get("plain") else self._documents
+        found = {} if lookup is None else lookup.find(wanted)
         for docid in wanted:
-            document = self._document(docid, *texts.get(docid, (None, None)))
+            document = self._document(docid, found.get(docid))
             balance_term, place = balances.get(docid), ranked.get(docid, (None, None))
             explanations.append(self._explain(encoded, vector, docid, indexed[docid], document, balance_term, *place))
         return explanations
@@ -227,13 +173,10 @@ class Explainer:
             if engine.scale != 1:
                 others = {term: round(weight * engine.scale) for term, weight in others.items()}
             weights = {**others, **indexed}
-        shown_document = ExplainedText(docid, None, weights)
-        if document.encoded:
-            shown_document = document.encoded.explained(docid, weights)
-        shown_document = replace(shown_document, complete=document.weights is not None)
+        text = document.encoded.explained(docid, weights) if document.encoded else ExplainedText(docid, None, weights)
         explanation = Explanation(
             query=query.explained("query", numbers),
-            document=shown_document,
+            document=replace(text, complete=document.weights is not None),
             engine=self.index.manifest["engine"],
             exactness=self.index.manifest["exactness"],
             unit=engine.unit,
@@ -284,29 +227,15 @@ class Explainer:
         )
         return wrong > len(indexed) / 10
 
-    @property
-    def _document_lengths(self) -> tuple[int, bool]:
-        """The maximum length of documents, and whether they were lowercased."""
-        vectors = self.index.vectors
-        # The manifest of vectors that were encoded in Python does not state it.
-        length = vectors.get("max_length") or self.encoder.encoder.config.passage_max_length
-        return length, vectors.get("lowercase", False)
-
-    def _find_texts(self, docids: Sequence[str]) -> dict[str, tuple[str, int | None]]:
-        """Return documents' complete texts by docid, with the number of the passage if the docid is ID#N."""
-        if self._documents is None or self.index.vectors.get("plain"):
-            return {}
-        texts: dict[str, tuple[str, int | None]] = {}
-        for docid, document in self._documents.find(docids).items():
-            number = docid.rpartition(PASSAGE_DELIMITER)[2] if self.index.vectors.get("split_passages") else ""
-            texts[docid] = document.contents, int(number) if number.isdecimal() else None
-        return texts
-
-    def _document(self, docid: str, text: str | None, passage: int | None) -> _EncodedDocument:
-        """Encode a document's text again, or look up its stored vector."""
+    def _document(self, docid: str, document: "Document | None") -> _EncodedDocument:
+        """Encode a document's text, or one passage of it, again, or look up its stored vector."""
         encoder, vectors, exactness = self.encoder.encoder, self.index.vectors, self.index.manifest["exactness"]
-        if text is not None:
-            encoded = encode_with_origins(encoder, text, *self._document_lengths, passage)
+        if document is not None:
+            number = docid.rpartition(PASSAGE_DELIMITER)[2] if vectors.get("split_passages") else ""
+            passage = int(number) if number.isdecimal() else None
+            # The manifest of vectors that were encoded in Python does not state it.
+            length = vectors.get("max_length") or encoder.config.passage_max_length
+            encoded = encode_with_origins(encoder, document.contents, length, vectors.get("lowercase", False), passage)
             trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
             return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
@@ -319,10 +248,14 @@ class Explainer:
         return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 
-def _indexed_numbers(
+def indexed_weights(
     engine: EngineWeights, index: Index, docid: str, terms: Sequence[str]
 ) -> Mapping[str, float] | None:
-    """Return the index's numbers of a document for terms; None if the index cannot be read."""
+    """Return a document's weights of terms in the index, in the engine's numbers; None if the index cannot be read.
+
+    Raises:
+        UnknownDocument: the index has no such document.
+    """
     if not engine.is_readable:
         return None
     numbers = engine.document(docid, terms)

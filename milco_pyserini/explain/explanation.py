@@ -211,10 +211,11 @@ class Explanation:
         else:
             lines = ["  no term of the query is in this document"]
         for name, terms in (("query", self.query_only), ("document", self.document_only or [])):
-            for view, only in _by_view(terms).items():
+            for view in (PIVOT, SOURCE, OTHER):
+                only = [(term, weight) for term, weight in terms if term.view == view]
                 listed = ", ".join(f"{term.text} {number(weight)}" for term, weight in only[:_LISTED])
                 more = f", and {len(only) - _LISTED:,} more" if len(only) > _LISTED else ""
-                lines.append(f"  only in the {name}, {view}: {listed}{more}")
+                lines += [f"  only in the {name}, {view}: {listed}{more}"] if only else []
         for reason, count in (self.dropped or {}).items():
             lines.append(f"  removed from the document: {counted(count, 'term')} ({reason})")
         lost = self.lost or ()
@@ -403,11 +404,6 @@ def pair_of_words(term: Term, query: ExplainedText, *documents: ExplainedText) -
     found = ", ".join(filter(None, (document.tokens(term) for document in documents)))
     words = " → ".join(filter(None, (query.tokens(term), found)))
     return f"{words} ({term.text})" if words else term.text
-
-
-def _by_view(terms: Sequence[tuple[Term, float]]) -> dict[str, list[tuple[Term, float]]]:
-    views = {view: [term for term in terms if term[0].view == view] for view in (PIVOT, SOURCE, OTHER)}
-    return {view: found for view, found in views.items() if found}
 
 
 def _flat(record: Any) -> dict[str, Any]:

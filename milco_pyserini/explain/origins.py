@@ -1,6 +1,5 @@
 """Origins of a text's terms: the word with the largest logit (pivot), or the tokens a term repeats (source)."""
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.terms import ExplainedText, Origin
+from milco_pyserini.explain.terms import ExplainedText, Origin, has_word
 from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.tokenization import beginnings, replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
@@ -162,9 +161,15 @@ def _origins(
     is_pivot = columns < batch.english_size
     ids = np.array([token.id for token in tokens])
     logits, echo = token_scores(encoder, ids.tolist(), columns[is_pivot])
-    # Special tokens represent the entire text; the piece ▁ has no characters either.
-    is_special = np.isin(ids, encoder.tokenizer.special_ids)
-    is_origin = np.array([_has_word(text[token.start : token.stop]) for token in tokens]) | is_special
+    special = encoder.tokenizer.special_ids
+
+    def can_be_origin(token: _Token) -> bool:
+        # <s> and </s> represent the entire text. A ▁ that a tokenizer puts before a text has the span of a letter.
+        if token.start == token.stop:
+            return token.id in special
+        return token.piece != "▁" and has_word(text[token.start : token.stop])
+
+    is_origin = np.array(list(map(can_be_origin, tokens)))
     logits[~is_origin] = -np.inf
     terms = encoder.vocabulary.terms
     origins: dict[str, tuple[Origin, ...]] = {}
@@ -183,8 +188,3 @@ def _origins(
             if weight > 0
         )
     return origins
-
-
-def _has_word(span: str) -> bool:
-    """Return whether a span has more than punctuation and white space; emoji and signs such as % count as words."""
-    return any(unicodedata.category(character)[0] in "LMNS" for character in span)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, after_combining
+from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, after_combining, has_word
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import PIVOT, SOURCE
 
@@ -111,11 +111,9 @@ def _occurrences(
     word. Pivot terms are complete words: parts of words in other languages are English pieces by chance.
     """
     tokenizer, vocabulary = encoder.tokenizer, encoder.vocabulary
-    meaningless = {*tokenizer.special_ids, tokenizer.tokenizer.token_to_id("▁")}
-    columns = {
-        vocabulary.columns[term.term] - vocabulary.english_size: term.term for term in terms if term.view == SOURCE
-    }
-    pieces = {number: term for number, term in columns.items() if number not in meaningless}
+    sources = [term for term in terms if term.view == SOURCE and has_word(term.piece.replace("▁", ""))]
+    columns = {vocabulary.columns[term.term] - vocabulary.english_size: term.term for term in sources}
+    pieces = {number: term for number, term in columns.items() if number not in tokenizer.special_ids}
     words = {term.piece.removeprefix("▁").lower(): term.term for term in terms if term.view == PIVOT}
     found: list[list[tuple[int, int, str]]] = [
         [

@@ -206,6 +206,11 @@ def sum_scores(contributions: Sequence[Contribution]) -> float:
     return total
 
 
+def has_word(span: str) -> bool:
+    """Return whether a span has more than punctuation and white space; emoji and signs such as $ count as words."""
+    return any(unicodedata.category(character)[0] in "LMNS" for character in span)
+
+
 def after_combining(text: str, index: int) -> int:
     """Move an index behind combining characters and joined emoji, so that no letter is cut from its accents."""
     while 0 < index < len(text) and (

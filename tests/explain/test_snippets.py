@@ -61,6 +61,11 @@ def test_extracts_of_any_script_have_about_the_length(query: str, text: str) -> 
     assert all(0 <= one["start"] < one["stop"] <= len(found.text) for one in found.highlights())
 
 
+def test_punctuation_is_not_highlighted() -> None:
+    """Even if it is a term of the query next to another."""
+    assert highlighted(snippet({"m_▁histor": 0.5, "m_?": 1.0, "m_,": 1.0}, "A history? of, history?")) == ["histor"] * 2
+
+
 def test_short_texts_are_complete() -> None:
     """An empty one has an empty snippet; white space is one space."""
     assert snippet("river", "").text == ""

@@ -149,7 +149,7 @@ CASES = (
     FaultCase("search", "search --index {inputs}/index --topics {inputs}/topics --output out"),
     FaultCase(
         "train sap",
-        "train sap --config mini-sap --model mini --bitext {inputs}/de-en.tsv --teacher lexical --output out --steps 4 "
+        "train sap --preset mini-sap --model mini --bitext {inputs}/de-en.tsv --teacher lexical --output out --steps 4 "
         "--save-steps 2 --batch-size 4 --log-steps 2 --device cpu",
         resumes=True,
         every=16,

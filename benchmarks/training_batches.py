@@ -20,15 +20,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
+
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.options import option
 from milco_pyserini.train.batches import ProcessBatches
-from milco_pyserini.train.data.bitext import BitextPair, BitextStats
-from milco_pyserini.train.data.pair_index import BLOCK, Row
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource
+from milco_pyserini.train.data.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.train.data.streams import BitextStream
 
 PASSAGES = 8_841_823
@@ -52,19 +55,18 @@ class BatchesOptions:
     seed: int = option(1, minimum=0, help="random seed")
 
 
-class SimulatedSource:
+class SimulatedSource(BitextSource):
     """Pairs of one language: passages or sentences of random lengths, numbered on the English side."""
 
     def __init__(self, collection: str, language: str, count: int, length: float) -> None:
-        self.collection = collection
-        self.language = language
-        self.name = f"{collection} ({language})"
+        super().__init__(collection, f"{collection} ({language})", language)
         self.count = count
         self.length = length
 
-    def stats(self) -> BitextStats:
-        """Return the number of pairs."""
-        return BitextStats(self.count)
+    @cached_property
+    def index(self) -> PairIndex:
+        """The number of pairs."""
+        return PairIndex(self.count, 0, "", (), np.zeros((-(-self.count // BLOCK) + 1, 0), np.int64))
 
     def rows(self, block: int) -> list[Row]:
         """Return the pairs of a block."""
@@ -80,10 +82,6 @@ class SimulatedSource:
     def parse(self, row: Row) -> BitextPair:
         """Return the pair of a row."""
         return BitextPair(self.language, row[0].decode(), row[1].decode())
-
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield all pairs."""
-        return (self.parse(row) for block in range(-(-self.count // BLOCK)) for row in self.rows(block))
 
 
 class Batches(NamedTuple):

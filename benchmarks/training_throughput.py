@@ -71,9 +71,9 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     import torch
 
     from milco_pyserini.train.batches import AlignmentCollator, TextCollator
-    from milco_pyserini.train.config import SapConfig
+    from milco_pyserini.train.config import AlignmentOptions
     from milco_pyserini.train.lexical_teacher import LexicalTeacher
-    from milco_pyserini.train.objectives import Alignment
+    from milco_pyserini.train.objectives import AlignmentLoss
 
     pairs = sample_pairs(options.batch)
     teacher = LexicalTeacher.fit((pair.english for pair in pairs), encoder.english_tokenizer)
@@ -82,7 +82,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     batch.pop("languages")
     model = encoder.model.to(encoder.device).train()
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
-    objective = Alignment(model, teacher, SapConfig(config="", mean="teacher"), dtype)
+    objective = AlignmentLoss(model, teacher, AlignmentOptions(mean="teacher"), dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
 
     def step() -> None:

@@ -10,9 +10,11 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
+
+OptionsT = TypeVar("OptionsT")
 
 # Java, Rust and C++ read integers of 32 bits.
 MAX_INTEGER = 2**31 - 1
@@ -114,13 +116,36 @@ def option_fields(options: Any) -> dict[str, dataclasses.Field]:
     return found
 
 
+def option_values(options: Any) -> dict[str, Any]:
+    """Return the values of an object's options by name, with those of the objects that it holds."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        held = field.metadata.get("held")
+        values |= {field.name: value} if held is None else {name: getattr(value, name) for name in held}
+    return values
+
+
+def replace_options(options: OptionsT, **values: Any) -> OptionsT:
+    """Return a copy of an options object with other values of its own options and of those of the objects it holds."""
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        if held := field.metadata.get("held"):
+            given = {name: values.pop(name) for name in held.keys() & values.keys()}
+            values[field.name] = dataclasses.replace(values.get(field.name, getattr(options, field.name)), **given)
+    return dataclasses.replace(options, **values)  # type: ignore[type-var]
+
+
 def value_types(options_class: type) -> dict[str, tuple[type, bool]]:
     """Return the type of one value of each option as it is given, and whether there may be several.
 
     A mapping, and a class with a method parse(), are given as texts.
     """
     found = {}
+    fields = {field.name: field for field in dataclasses.fields(options_class)}
     for name, hint in typing.get_type_hints(options_class).items():
+        if name in fields and (held := fields[name].metadata.get("held")):
+            found |= {inner: kind for inner, kind in value_types(hint).items() if inner in held}
+            continue
         if typing.get_origin(hint) in (types.UnionType, typing.Union):
             hint = next(inner for inner in typing.get_args(hint) if inner is not type(None))
         if typing.get_origin(hint) is tuple:
@@ -137,11 +162,9 @@ def validate(options: Any) -> None:
 
     If its class has a method `conflicts()` that yields messages about combinations of options, these are reported too.
     """
-    errors = [
-        error
-        for field in dataclasses.fields(options)
-        if "held" not in field.metadata and (error := value_error(field, getattr(options, field.name))) is not None
-    ]
+    values = option_values(options)
+    fields = option_fields(options)
+    errors = [error for name, field in fields.items() if (error := value_error(field, values[name])) is not None]
     conflicts = getattr(options, "conflicts", None)
     if conflicts is not None and not errors:
         errors = [MilcoError(message) for message in conflicts()]

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, bent
 from safetensors.torch import load_file
 
@@ -85,9 +84,9 @@ def test_training_is_that_of_the_cpu(stage: str, tmp_path: Path) -> None:
     texts = [" ".join(WORDS[(number * 7 + place) % 15] for place in range(3 + number % 4)) for number in range(60)]
     values: dict[str, object] = {
         "model": str(start),
-        "batch-size": 8,
-        "learning-rate": "1e-4",
-        "log-steps": 1,
+        "batch_size": 8,
+        "learning_rate": 1e-4,
+        "log_steps": 1,
         "steps": 8,
     }
     values |= {"workers": 0}
@@ -95,7 +94,7 @@ def test_training_is_that_of_the_cpu(stage: str, tmp_path: Path) -> None:
         bitext = tmp_path / "bitext"
         bitext.mkdir()
         (bitext / "de-en.tsv").write_text("".join(f"{text.upper()}\t{text}\n" for text in texts))
-        values |= {"bitext": [str(bitext)], "teacher": str(GOLDEN / "en_lsr"), "max-length": 32, "save-steps": 8}
+        values |= {"bitext": [str(bitext)], "teacher": str(GOLDEN / "en_lsr"), "max_length": 32, "save_steps": 8}
     else:
         data = tmp_path / "pairs.de.jsonl"
         lines = [
@@ -103,12 +102,12 @@ def test_training_is_that_of_the_cpu(stage: str, tmp_path: Path) -> None:
             for text in texts
         ]
         data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        values |= {"data": [str(data)], "group-size": 4, "query-max-length": 16, "passage-max-length": 32}
+        values |= {"data": [str(data)], "group_size": 4, "query_max_length": 16, "passage_max_length": 32}
     losses = {}
     for device, dtype in (("cpu", "float32"), (GPU, "float32"), (GPU, "bfloat16")):
-        recipe, run = tmp_path / "recipe.yaml", tmp_path / f"{device}-{dtype}"
-        recipe.write_text(yaml.safe_dump(values | {"device": "cpu" if device == "cpu" else "auto", "dtype": dtype}))
-        assert main(["train", stage, "--config", str(recipe), "--output", str(run)]) == 0
+        recipe, run = tmp_path / "recipe.json", tmp_path / f"{device}-{dtype}"
+        recipe.write_text(json.dumps(values | {"device": "cpu" if device == "cpu" else "auto", "dtype": dtype}))
+        assert main(["train", stage, "--preset", str(recipe), "--output", str(run)]) == 0
         assert all(tensor.isfinite().all() for tensor in load_file(run / "model/model.safetensors").values())
         entries = map(json.loads, (run / "log.jsonl").read_text().splitlines())
         losses[device, dtype] = [entry["loss"] for entry in entries if "loss" in entry]

@@ -6,6 +6,7 @@ X | None (optional). The class docstring is the help page's text; its indented l
 
 import argparse
 import collections
+import copy
 import dataclasses
 import inspect
 import shlex
@@ -15,14 +16,21 @@ import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from milco_pyserini.cli import program
 from milco_pyserini.cli.rendering import flag_of, flags_of
 from milco_pyserini.errors import MilcoError, nearest, shown, unknown_name
-from milco_pyserini.options import InvalidOptions, option_fields, validate, value_error, value_types
-
-OptionsT = TypeVar("OptionsT")
+from milco_pyserini.options import (
+    InvalidOptions,
+    OptionsT,
+    option_fields,
+    option_values,
+    replace_options,
+    validate,
+    value_error,
+    value_types,
+)
 
 _METAVARS: dict[type, str] = {int: "N", float: "X", Path: "PATH", str: "NAME"}
 _WIDEST = 100
@@ -31,11 +39,15 @@ _BOOLEANS = ("0", "1", "yes", "no", "true", "false", "on", "off")
 
 @dataclasses.dataclass(frozen=True)
 class Subcommand:
-    """A command or subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work."""
+    """A command or subcommand: its options, the function that runs it, and what Ctrl-C leaves of its work.
+
+    defaults: returns, for the arguments, an options object that has the defaults, or None for those of the class.
+    """
 
     options: type
     run: Callable[[Any], int | None]
     interrupted: str = ""
+    defaults: Callable[[Sequence[str]], Any] = lambda argv: None
 
 
 Subcommands = Mapping[str, Subcommand]
@@ -49,6 +61,7 @@ def run_command(
     argv: Sequence[str] | None,
     interrupted: str = "",
     subcommands: Subcommands = _NONE,
+    defaults: Callable[[Sequence[str]], Any] = lambda argv: None,
 ) -> int:
     """Parse the command line and run the command; return its exit code (see program.run).
 
@@ -58,10 +71,12 @@ def run_command(
         argv: its arguments; None for those of this process.
         interrupted: what Ctrl-C leaves of the command's work, and how to resume.
         subcommands: listed on its help page.
+        defaults: as of Subcommand.
     """
 
     def parse_and_run() -> int | None:
-        return command(parse(options_class, sys.argv[1:] if argv is None else argv, prog, subcommands))
+        arguments = sys.argv[1:] if argv is None else argv
+        return command(parse(options_class, arguments, prog, subcommands, defaults(arguments)))
 
     return program.run(prog, parse_and_run, interrupted, flags_of(prog, options_class))
 
@@ -82,7 +97,14 @@ def dispatch(prog: str, subcommands: Subcommands, argv: Sequence[str] | None, de
 
     if name in subcommands:
         command = subcommands[name]
-        return run_command(f"{prog} {name}", command.options, command.run, arguments[1:], command.interrupted)
+        return run_command(
+            f"{prog} {name}",
+            command.options,
+            command.run,
+            arguments[1:],
+            command.interrupted,
+            defaults=command.defaults,
+        )
     if isinstance(default, Subcommand) and (name.startswith("-") or nearest(name, subcommands) is None):
         return run_command(prog, default.options, default.run, arguments, default.interrupted, subcommands)
     if isinstance(default, str) and name in ("", "-h", "--help"):
@@ -102,8 +124,17 @@ def _listed(prog: str, subcommands: Subcommands) -> str:
     return "\n".join([*lines, "", f"{prog} SUBCOMMAND --help lists the options of a subcommand."])
 
 
-def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcommands: Subcommands = _NONE) -> OptionsT:
+def parse(
+    options_class: type[OptionsT],
+    argv: Sequence[str],
+    prog: str,
+    subcommands: Subcommands = _NONE,
+    defaults: OptionsT | None = None,
+) -> OptionsT:
     """Read a command line into an options object. --help prints the page and exits with code 0.
+
+    Args:
+        defaults: has the values of the options that are not given, in place of the class.
 
     Raises:
         MilcoError: an option or a value is invalid. Several invalid ones are reported together, as InvalidOptions.
@@ -117,10 +148,8 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
     )
     fields = option_fields(options_class)
     hints = value_types(options_class)
-    holders = [field for field in dataclasses.fields(options_class) if "held" in field.metadata]  # type: ignore[arg-type]
-    for holder in holders:
-        held = value_types(type(holder.default))
-        hints |= {name: held[name] for name in holder.metadata["held"]}
+    if defaults is not None:
+        fields = {name: _with_default(fields[name], value) for name, value in option_values(defaults).items()}
     groups: dict[str, Any] = {"": parser}
     for name, field in fields.items():
         group = field.metadata["group"]
@@ -155,13 +184,18 @@ def parse(options_class: type[OptionsT], argv: Sequence[str], prog: str, subcomm
             errors.append(invalid)
     if errors:
         raise InvalidOptions.of(errors)
-    for holder in holders:
-        names = holder.metadata["held"].keys() & values.keys()
-        held_class: Any = type(holder.default)
-        values[holder.name] = held_class(**{name: values.pop(name) for name in names})
-    options = options_class(**values)
+    if defaults is None:
+        own = {field.name for field in dataclasses.fields(options_class)}  # type: ignore[arg-type]
+        defaults = options_class(**{name: values.pop(name) for name in own & values.keys()})
+    options = replace_options(defaults, **values)
     validate(options)
     return options
+
+
+def _with_default(field: dataclasses.Field, value: Any) -> dataclasses.Field:
+    changed = copy.copy(field)
+    changed.default = value
+    return changed
 
 
 def _unexpected(

@@ -1,15 +1,15 @@
 """milco train sap|sct|mine|score: train MILCO checkpoints, and prepare their training data."""
 
-import sys
+import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
-from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.cli.rendering import flags_of
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.config import SapConfig, SctConfig, with_config_defaults
+from milco_pyserini.options import replace_options
+from milco_pyserini.train.config import SapConfig, SctConfig
+from milco_pyserini.train.presets import find_preset
 from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
 
 PROG = "milco train"
@@ -27,7 +27,7 @@ def train(config: SapConfig | SctConfig) -> None:
 
     from milco_pyserini.train.run import run_stage
 
-    if torch.cuda.is_available() and config.dtype != "float32":
+    if torch.cuda.is_available() and config.loop.dtype != "float32":
         # Scores are products outside of autocast; the factors have no more than bfloat16's precision.
         torch.set_float32_matmul_precision("high")
     run_stage(config)
@@ -47,9 +47,23 @@ def run_score(options: ScoreOptions) -> None:
     score_training_set(options)
 
 
+def preset_of(config_class: type[SapConfig | SctConfig], argv: Sequence[str]) -> SapConfig | SctConfig | None:
+    """Return the preset that the arguments name, if they do: a model replaces its encoder and its English head."""
+    names = [after for before, after in itertools.pairwise(argv) if before == "--preset"]
+    names += [argument.partition("=")[2] for argument in argv if argument.startswith("--preset=")]
+    # The parser refuses a second one.
+    if not names or not names[0]:
+        return None
+    preset = find_preset(config_class, names[0])
+    given = {argument.partition("=")[0] for argument in argv}
+    if "--model" in given:
+        return replace_options(preset, encoder=None, english=None)
+    return replace_options(preset, model=None) if given & {"--encoder", "--english"} else preset
+
+
 SUBCOMMANDS = {
-    "sap": Subcommand(SapConfig, train, _RESUME_RUN),
-    "sct": Subcommand(SctConfig, train, _RESUME_RUN),
+    "sap": Subcommand(SapConfig, train, _RESUME_RUN, partial(preset_of, SapConfig)),
+    "sct": Subcommand(SctConfig, train, _RESUME_RUN, partial(preset_of, SctConfig)),
     "mine": Subcommand(MineOptions, run_mine, _RESUME_PARTS),
     "score": Subcommand(ScoreOptions, run_score, _RESUME_PARTS),
 }
@@ -57,18 +71,7 @@ SUBCOMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    table = dict(SUBCOMMANDS)
-    if arguments[:1] in (["sap"], ["sct"]):
-        stage = arguments[0]
-        config_class: type = table[stage].options
-        try:
-            config_class = with_config_defaults(config_class, arguments[1:])
-        except MilcoError as error:
-            prog = f"{PROG} {stage}"
-            return program.fail(prog, str(error), flags_of(prog, config_class))
-        table[stage] = replace(table[stage], options=config_class)
-    return dispatch(PROG, table, arguments, SUMMARY)
+    return dispatch(PROG, SUBCOMMANDS, argv, SUMMARY)
 
 
 def validate_installation(*further: str) -> None:

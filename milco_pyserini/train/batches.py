@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.data.parallel import Translations
@@ -25,16 +26,19 @@ T = TypeVar("T")
 class TextCollator:
     """Turn texts into "input_ids" and "attention_mask", int64 [B, S], padded to the longest."""
 
-    def __init__(self, tokenizer: TextTokenizer, pad_id: int, lowercase: bool = False) -> None:
+    def __init__(self, tokenizer: TextTokenizer, pad_id: int) -> None:
         self.tokenizer = tokenizer
         self.pad_id = pad_id
-        self.lowercase = lowercase
         # An empty text still has the special tokens: a row of length 0 has no maximum.
         self._empty = tokenizer.tokenizer.encode("").ids
 
+    @classmethod
+    def of(cls, encoder: MilcoEncoder) -> Self:
+        """Return the collator of a model."""
+        return cls(encoder.tokenizer, encoder.model.config.encoder.pad_token_id)
+
     def __call__(self, texts: Sequence[str], max_length: int) -> dict[str, Tensor]:
         """Tokenize and pad. max_length: tokens per text, special tokens included."""
-        texts = [text.lower() for text in texts] if self.lowercase else texts
         rows = [torch.tensor(tokens.ids or self._empty) for tokens in self.tokenizer.tokenize(texts, max_length)]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad_id)
         lengths = torch.tensor([len(row) for row in rows])
@@ -43,7 +47,7 @@ class TextCollator:
 
 @dataclass
 class AlignmentCollator:
-    """Turns pairs into the arguments of Alignment.forward() and "languages". max_length: tokens per text."""
+    """Turns pairs into the arguments of AlignmentLoss.forward() and "languages". max_length: tokens per text."""
 
     texts: TextCollator
     teacher: AlignmentTeacher
@@ -61,7 +65,7 @@ class AlignmentCollator:
 
 @dataclass
 class ContrastCollator:
-    """Turns groups, or translations, into the arguments of Contrast.forward() and "languages".
+    """Turns groups, or translations, into the arguments of ContrastiveLoss.forward() and "languages".
 
     query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a dense
     teacher needs them. teacher: of the English terms of translations.
@@ -108,7 +112,7 @@ class ContrastCollator:
 
 
 def collate_translations(examples: Sequence[Translations], texts: TextCollator, max_length: int) -> dict:
-    """Return the arguments of Contrast.forward() for translations, and "languages"."""
+    """Return the arguments of ContrastiveLoss.forward() for translations, and "languages"."""
     return {
         "text": texts([text for example in examples for text in example.texts], max_length),
         "meaning": torch.tensor([place for place, example in enumerate(examples) for _ in example.texts]),

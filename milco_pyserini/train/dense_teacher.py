@@ -29,7 +29,7 @@ class Texts:
 
 
 def batch_texts(examples: Sequence[QueryGroup | Translations]) -> dict[str, Texts]:
-    """Return the texts of examples by the names of Contrast.forward()'s arguments. Translations count as queries."""
+    """Return the texts of examples by argument of ContrastiveLoss.forward(). Translations count as queries."""
     queries, passages = Texts([], [], True), Texts([], [], False)
     name = "query"
     for example in examples:

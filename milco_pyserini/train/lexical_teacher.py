@@ -1,10 +1,8 @@
 """A SAP teacher without a download: English targets from idf-weighted tokens."""
 
 import itertools
-import zipfile
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +12,6 @@ from torch import Tensor
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_file
 from milco_pyserini.train.data.bitext import BitextPair
 
 # Function words, which are in every text.
@@ -86,25 +83,6 @@ class LexicalTeacher:
         if not weights.any():
             raise MilcoError(f"a lexical teacher needs thousands of English texts, not {progress.done}")
         return cls(tokenizer, weights.astype(np.float32), max_length)
-
-    @classmethod
-    def load(cls, path: Path, max_length: int = 256) -> "LexicalTeacher":
-        """Load a teacher of save(). Raises MilcoError if the file is missing, damaged or something else."""
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                return cls(Tokenizer.from_str(arrays["tokenizer"].tobytes().decode()), arrays["weights"], max_length)
-        except FileNotFoundError:
-            raise MilcoError(
-                f"{path} does not exist: write it with LexicalTeacher.fit(...).save(), or use `teacher=lexical`"
-            ) from None
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise MilcoError(f"{path} is not a lexical teacher: {error}") from None
-
-    def save(self, path: Path) -> None:
-        """Write weights and tokenizer to one .npz file, atomically."""
-        tokenizer = np.frombuffer(self.tokenizer.to_str().encode(), np.uint8)
-        with atomic_file(path) as handle:
-            np.savez_compressed(handle, weights=self.weights, tokenizer=tokenizer)
 
     @cached_property
     def vocabulary(self) -> list[str]:

@@ -8,8 +8,7 @@ each term.
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from torch import Tensor
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.modeling import MilcoModel
-from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.data.bitext import BitextSource
 
@@ -35,156 +33,95 @@ WARM_UP = 20_000
 PROBE = "probe"
 
 _PROBE_PAIRS = 32
-# The kind of translations in contrast across languages.
-_TEXT = "text"
-_GROUNDED, _HELD = "grounded", "held"
 # A figure has recovered when it is inside its range by a tenth; otherwise alarms would come and go at the limit.
 _MARGIN = 0.1
 _LISTED = 4
+_LOWER = "lower the regularization or the learning rate"
+_RAISE = "raise the regularization or lower the learning rate"
 _DRIFT = "terms drift away from the text; align (SAP) before contrast, or lower the learning rate"
 
 
-@dataclass(frozen=True)
-class HealthyRange:
-    """The healthy range of a figure, and what leaving it means. Shares are from 0 to 1, terms are means per text."""
+class HealthyLimit(NamedTuple):
+    """A limit of a figure, the side on which it is not healthy, and what to do. Shares are from 0 to 1."""
 
     figure: str
+    side: str
+    limit: float
     label: str
-    low: float = -inf
-    high: float = inf
-    below: str = ""
-    above: str = ""
+    advice: str
+
+    def is_passed(self, value: float, margin: float) -> bool:
+        """Return whether a value is not healthy; with a margin, or not yet healthy again."""
+        if self.side == "above":
+            return value > self.limit * (1 - margin)
+        return value < self.limit * (1 + margin)
 
 
-HEALTHY_RANGES = (
-    HealthyRange(
-        "pivot/grounded",
-        "share of grounded pivot terms",
-        # Random terms have less than .01. A healthy model has .1 to .2 if the teacher has only the text's own words
-        # (milco-mini with a lexical teacher), and more if the teacher expands.
-        low=0.05,
-        below=_DRIFT,
-    ),
-    HealthyRange(
-        "pivot/grounded_of_best",
-        "share of grounded pivot terms, relative to its best,",
-        # Half of the best is drifting, whatever the teacher's number of terms.
-        low=0.5,
-        below=_DRIFT,
-    ),
-    HealthyRange(
-        "pivot/terms",
-        "pivot terms per text",
-        # SPLADE has 20 to 300 terms per text; above 500 an index costs more than it gains, below 3 recall is gone.
-        low=3,
-        high=500,
-        below="texts lose their terms; lower the regularization or the learning rate",
-        above="vectors are no longer sparse; raise the regularization or lower the learning rate",
-    ),
-    HealthyRange(
-        "source/terms",
-        "source terms per text",
-        # A source view with less than one term per text adds nothing.
-        low=1,
-        below="LexEcho is dying; lower its regularization or the learning rate",
-    ),
-    HealthyRange(
-        "pivot/dead",
-        "share of dead pivot terms (active in no text)",
-        # Five hundred sentences of a language use a tenth (short textbook ones) to a half of the vocabulary.
-        high=0.95,
-        above="the model uses only a few terms",
-    ),
-    HealthyRange(
-        "pivot/always_on",
+HEALTHY_LIMITS = (
+    # Random terms have less than .01. A healthy model has .1 to .2 if the teacher has only the text's own words
+    # (milco-mini with a lexical teacher), and more if the teacher expands.
+    HealthyLimit("pivot/grounded", "below", 0.05, "share of grounded pivot terms", _DRIFT),
+    # Half of the best is drifting, whatever the teacher's number of terms.
+    HealthyLimit("pivot/grounded_of_best", "below", 0.5, "share of grounded pivot terms relative to its best", _DRIFT),
+    # SPLADE has 20 to 300 terms per text; above 500 an index costs more than it gains, below 3 recall is gone.
+    HealthyLimit("pivot/terms", "below", 3, "pivot terms per text", f"texts lose their terms; {_LOWER}"),
+    HealthyLimit("pivot/terms", "above", 500, "pivot terms per text", f"vectors are no longer sparse; {_RAISE}"),
+    # A source view with less than one term per text adds nothing.
+    HealthyLimit("source/terms", "below", 1, "source terms per text", f"LexEcho is dying; {_LOWER}"),
+    # Five hundred sentences of a language use a tenth (short textbook ones) to a half of the vocabulary.
+    HealthyLimit("pivot/dead", "above", 0.95, "share of dead pivot terms (active in no text)", "few terms are used"),
+    # Half of all texts share some dozens of function words and no other terms.
+    HealthyLimit(
+        *("pivot/always_on", "above", 0.005),
         "share of always-on pivot terms (active in more than half of the texts)",
-        # Half of all texts share some dozens of function words and no other terms.
-        high=0.005,
-        above="terms of every text do not discriminate",
-    ),
-    HealthyRange(
-        "source/dead",
-        "share of dead source terms (tokens that never get a weight)",
-        # A healthy LexEcho drops a few function words and no token that is rare.
-        high=0.5,
-        above="LexEcho weights few tokens; lower its regularization or the learning rate",
-    ),
-    HealthyRange(
-        "source/always_on",
-        "share of always-on source terms (tokens with a weight in more than half of the texts)",
-        # Five hundred passages in one language share some dozens of several thousand tokens.
-        high=0.02,
-        above="LexEcho does not drop function words; raise its regularization or train longer",
-    ),
-    HealthyRange(
-        "nearest/own",
-        "texts in a query's own language that come before its translations, relative to chance,",
-        # A model that was aligned language by language has 5 to 6, a fair one 1.
-        high=4,
-        above="the model prefers texts in the query's language; train longer across languages",
-    ),
-    HealthyRange(
-        "nearest/wins",
-        "texts of a language that come before a query's translations, relative to chance,",
-        high=3,
-        above="its weights are too high next to those of other languages; add pairs in it, or raise `temperature`",
+        "terms of every text do not discriminate",
     ),
 )
 
 
-class SourceActivity(NamedTuple):
-    """The source view of B texts, over the tokens that they contain.
-
-    tokens: int64 [U], distinct. held, active: bool [B, U], the tokens that a text contains and that it weights.
-    size: of the full vocabulary.
-    """
-
-    tokens: Tensor
-    held: Tensor
-    active: Tensor
-    size: int
-
-
-@dataclass
+@dataclass(frozen=True)
 class TermCounts:
-    """Numbers of texts that use each term, int32 [V], by name: pivot, grounded, source.
+    """What some texts use. terms: int32 [V_e], numbers of texts that use each pivot term; 0 without texts.
 
-    held: numbers of texts that contain each token of the source vocabulary.
+    grounded, source: sums over the texts, of their grounded pivot terms and of their source terms: int64 scalars, None
+    where they are not known.
     """
 
     texts: int = 0
-    counts: dict[str, Tensor] = field(default_factory=dict)
+    terms: Tensor | int = 0
+    grounded: Tensor | None = None
+    source: Tensor | None = None
 
     def __add__(self, other: "TermCounts") -> "TermCounts":
-        counts = dict(self.counts)
-        for name, count in other.counts.items():
-            counts[name] = counts[name] + count if name in counts else count
-        return TermCounts(self.texts + other.texts, counts)
+        grounded, source = (
+            before if after is None else after if before is None else before + after
+            for before, after in ((self.grounded, other.grounded), (self.source, other.source))
+        )
+        return TermCounts(self.texts + other.texts, self.terms + other.terms, grounded, source)
 
     def figures(self, shares: bool) -> dict[str, float]:
         """Return the figures of these texts, as in CollapseMonitor.figures(). shares: report dead and always-on terms.
 
         A figure whose denominator is 0 is left out.
         """
-        figures = {}
-        for view in (view for view in (PIVOT, SOURCE) if view in self.counts):
-            active = self.counts[view]
-            total = int(active.sum())
-            figures[f"{view}/terms"] = total / self.texts
-            if view == PIVOT and _GROUNDED in self.counts and total:
-                figures["pivot/grounded"] = int(self.counts[_GROUNDED].sum()) / total
-            possible = self.counts[_HELD] > 0 if view == SOURCE else torch.ones_like(active, dtype=torch.bool)
-            if shares and (size := int(possible.sum())):
-                figures[f"{view}/dead"] = int((possible & (active == 0)).sum()) / size
-                figures[f"{view}/always_on"] = int((active * 2 > self.texts).sum()) / size
+        terms = torch.as_tensor(self.terms)
+        total = int(terms.sum())
+        figures = {"pivot/terms": total / self.texts}
+        if self.grounded is not None and total:
+            figures["pivot/grounded"] = int(self.grounded) / total
+        if self.source is not None:
+            figures["source/terms"] = int(self.source) / self.texts
+        if shares:
+            figures["pivot/dead"] = int((terms == 0).sum()) / len(terms)
+            figures["pivot/always_on"] = int((terms * 2 > self.texts).sum()) / len(terms)
         return figures
 
 
 class CollapseMonitor:
     """Figures and warnings about the vectors of the latest texts of training.
 
-    Memory is two counts of every term for each kind and language. update() does not synchronize with the device;
-    figures() and warnings() do.
+    Memory is two counts of every English term for each kind and language. update() does not synchronize with the
+    device; figures() and warnings() do.
 
     Args:
         warm_up: texts before the first warning.
@@ -198,10 +135,6 @@ class CollapseMonitor:
         # By kind and language: the count that is being filled, preceded by the last full one.
         self._counts: dict[tuple[str, str], list[TermCounts]] = {}
         self._best: dict[str, float] = {}
-        # By language: times that its texts were a query's nearest, and times that they would be by chance; then the
-        # same for queries in the language itself.
-        self._nearest: dict[str, list[float]] = {}
-        self._unread: list[tuple[Sequence[str], Tensor, Tensor]] = []
         self._reported: set[tuple[str, str]] = set()
 
     @torch.no_grad()
@@ -211,7 +144,7 @@ class CollapseMonitor:
         languages: Sequence[str],
         pivot: Tensor,
         grounded: Tensor | None = None,
-        source: SourceActivity | None = None,
+        source_terms: Tensor | None = None,
     ) -> None:
         """Add a batch of B texts.
 
@@ -221,7 +154,7 @@ class CollapseMonitor:
             pivot: float [B, V_e], active above 0.
             grounded: bool [B, V_e], the expected terms (the teacher's, or the tokens of an English translation), or
                 None.
-            source: the source view, or None.
+            source_terms: int64 [B], numbers of terms in the source view, or None.
 
         Raises:
             ValueError: sizes differ.
@@ -230,39 +163,24 @@ class CollapseMonitor:
             mask = None if grounded is None else tuple(grounded.shape)
             raise ValueError(f"sizes differ: {len(languages)} languages, pivot {tuple(pivot.shape)}, grounded {mask}")
         self.seen += len(languages)
-        used = {PIVOT: pivot > 0}
-        if grounded is not None:
-            used[_GROUNDED] = used[PIVOT] & grounded
-        if source is not None:
-            used |= {SOURCE: source.active, _HELD: source.held}
         texts = Counter(languages)
         numbers = {language: number for number, language in enumerate(texts)}
         rows = to_device(np.array([numbers[language] for language in languages]), pivot.device)
-        counts = {
-            name: torch.zeros(len(texts), mask.shape[1], dtype=torch.int32, device=mask.device).index_add_(
-                0, rows, mask.int()
-            )
-            for name, mask in used.items()
-        }
-        if source is not None:
-            for name in (SOURCE, _HELD):
-                held = counts[name]
-                counts[name] = held.new_zeros(len(texts), source.size).index_copy_(1, source.tokens, held)
+
+        def by_language(values: Tensor, dtype: torch.dtype) -> Tensor:
+            zeros = torch.zeros(len(texts), *values.shape[1:], dtype=dtype, device=values.device)
+            return zeros.index_add_(0, rows, values.to(dtype))
+
+        active = pivot > 0
+        terms = by_language(active, torch.int32)
+        grounded_terms = None if grounded is None else by_language((active & grounded).sum(dim=1), torch.int64)
+        source = None if source_terms is None else by_language(source_terms, torch.int64)
         for language, number in numbers.items():
             parts = self._counts.setdefault((kind, language), [TermCounts()])
             if parts[-1].texts >= self.counted:
                 parts[:] = [parts[-1], TermCounts()]
-            parts[-1] += TermCounts(texts[language], {name: count[number].clone() for name, count in counts.items()})
-
-    def update_nearest(self, languages: Sequence[str], meaning: Tensor, nearest: Tensor) -> None:
-        """Add what the queries of a batch of N texts take for a translation.
-
-        Args:
-            languages: of the texts.
-            meaning: int64 [N], equal for translations.
-            nearest: int64 [N], the number of the nearest text of another meaning; -1 for a text that is no query.
-        """
-        self._unread.append((tuple(languages), meaning, nearest))
+            sums = (None if sums is None else sums[number].clone() for sums in (grounded_terms, source))
+            parts[-1] += TermCounts(texts[language], terms[number].clone(), *sums)
 
     def forget(self, kind: str) -> None:
         """Drop all texts of a kind."""
@@ -273,12 +191,8 @@ class CollapseMonitor:
 
         pivot/terms and source/terms are means over texts. pivot/grounded is the share of grounded terms among active
         ones, pivot/grounded_of_best that of a kind divided by its best so far. pivot/dead and pivot/always_on are
-        shares of the English vocabulary: terms active in no text, and in more than half of the texts; source/dead and
-        source/always_on are the same shares of the tokens that occur in the texts. These four need `counted` texts, and
-        are not reported for PROBE; a language needs LEAST_TEXTS for the others.
-
-        nearest/own is how often a query takes a text in its own language for a translation, and nearest/wins how often
-        texts in a language are taken by any query, both relative to chance: 1 is fair.
+        shares of the English vocabulary: terms active in no text, and in more than half of the texts. These two need
+        `counted` texts, and are not reported for PROBE; a language needs LEAST_TEXTS for the others.
         """
         figures: dict[str, float] = {}
         kinds: dict[str, TermCounts] = {}
@@ -293,7 +207,7 @@ class CollapseMonitor:
                 self._best[kind] = max(grounded, self._best.get(kind, 0.0))
                 overall["pivot/grounded_of_best"] = grounded / self._best[kind]
             figures |= {f"{name}/{kind}": value for name, value in overall.items()}
-        return figures | self._nearest_figures()
+        return figures
 
     def warnings(self) -> list[str]:
         """Return a sentence for every figure that has left its healthy range, once until it has recovered.
@@ -304,83 +218,40 @@ class CollapseMonitor:
         if self.seen < self.warm_up:
             return []
         sentences, reported = [], set()
-        for limits, kind in itertools.product(HEALTHY_RANGES, dict.fromkeys(kind for kind, _ in self._counts)):
+        for limits, kind in itertools.product(HEALTHY_LIMITS, dict.fromkeys(kind for kind, _ in self._counts)):
             overall = f"{limits.figure}/{kind}"
-            for side, sign, limit in (("below", -1, limits.low), ("above", 1, limits.high)):
-                out = {}
-                for name, value in figures.items():
-                    if name == overall or name.startswith(f"{overall}/"):
-                        margin = _MARGIN if (side, name) in self._reported else 0
-                        if sign * value > sign * limit * (1 - sign * margin):
-                            out[name] = value
-                if overall in out:
-                    out = {overall: out[overall]}
-                new = {name: value for name, value in out.items() if (side, name) not in self._reported}
-                reported |= {(side, name) for name in out}
-                if new:
-                    languages = [name.removeprefix(overall).replace("/", " in ") for name in new]
-                    values = [f"{value:.3g}{where}" for value, where in zip(new.values(), languages, strict=True)]
-                    listed = ", ".join(values[:_LISTED])
-                    more = f" and {len(new) - _LISTED} more languages" if len(new) > _LISTED else ""
-                    advice = limits.below if side == "below" else limits.above
-                    sentences.append(
-                        f"collapse alarm ({kind}): {limits.label} {listed}{more}, {side} {limit:g}: {advice}"
-                    )
+            out = {
+                name: value
+                for name, value in figures.items()
+                if (name == overall or name.startswith(f"{overall}/"))
+                and limits.is_passed(value, _MARGIN if (limits.side, name) in self._reported else 0)
+            }
+            if overall in out:
+                out = {overall: out[overall]}
+            reported |= {(limits.side, name) for name in out}
+            new = [name for name in out if (limits.side, name) not in self._reported]
+            if new:
+                places = [name.removeprefix(overall).replace("/", " in ") for name in new[:_LISTED]]
+                listed = ", ".join(f"{out[name]:.3g}{place}" for name, place in zip(new, places, strict=False))
+                more = f" and {len(new) - _LISTED} more languages" if len(new) > _LISTED else ""
+                sentences.append(
+                    f"collapse alarm ({kind}): {limits.label} {listed}{more}, {limits.side} {limits.limit:g}: "
+                    f"{limits.advice}"
+                )
         self._reported = reported
         return sentences
 
     def state(self) -> dict[str, Any]:
         """Return tensors and plain values for load_state()."""
-        counts = [
-            (*key, [(part.texts, {name: count.to_sparse() for name, count in part.counts.items()}) for part in parts])
-            for key, parts in self._counts.items()
-        ]
-        self._count_nearest()
-        return {
-            "seen": self.seen,
-            "counts": counts,
-            "best": self._best,
-            "nearest": self._nearest,
-            "reported": sorted(self._reported),
-        }
+        counts = [(*key, [vars(part) for part in parts]) for key, parts in self._counts.items()]
+        return {"seen": self.seen, "counts": counts, "best": self._best, "reported": sorted(self._reported)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state() of another monitor, whose tensors are on the training device."""
         self.seen, self._best, self._reported = state["seen"], dict(state["best"]), set(state["reported"])
-        self._nearest = dict(state["nearest"])
         self._counts = {
-            (kind, language): [
-                TermCounts(texts, {name: count.to_dense() for name, count in counts.items()}) for texts, counts in parts
-            ]
-            for kind, language, parts in state["counts"]
+            (kind, language): [TermCounts(**part) for part in parts] for kind, language, parts in state["counts"]
         }
-
-    def _count_nearest(self) -> None:
-        for languages, meaning, nearest in self._unread:
-            names, meanings, taken = np.array(languages), meaning.cpu().numpy(), nearest.cpu().numpy()
-            queries = taken >= 0
-            others = meanings[queries, None] != meanings
-            chances = others / others.sum(axis=1, keepdims=True)
-            for name in sorted(set(languages)):
-                won, chance = names[taken[queries]] == name, chances[:, names == name].sum(axis=1)
-                own = names[queries] == name
-                sums = won.sum(), chance.sum(), won[own].sum(), chance[own].sum()
-                before = self._nearest.get(name, [0.0] * len(sums))
-                # Older batches fade, as other figures forget older texts.
-                fading = 0.5 if before[1] > self.counted else 1.0
-                self._nearest[name] = [fading * old + float(new) for old, new in zip(before, sums, strict=True)]
-        self._unread = []
-
-    def _nearest_figures(self) -> dict[str, float]:
-        self._count_nearest()
-        if not self._nearest:
-            return {}
-        taken, expected = (sum(sums[place] for sums in self._nearest.values()) for place in (2, 3))
-        figures = {f"nearest/own/{_TEXT}": taken / expected} if expected else {}
-        for language, (wins, expected, _, _) in sorted(self._nearest.items()):
-            if expected >= LEAST_TEXTS:
-                figures[f"nearest/wins/{_TEXT}/{language}"] = wins / expected
-        return figures
 
     def _figures(self, kind: str, counts: TermCounts) -> dict[str, float]:
         return counts.figures(shares=counts.texts >= self.counted and kind != PROBE)

@@ -13,9 +13,8 @@ from milco_pyserini.model.modeling import MilcoModel, MilcoOutput
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import SapConfig, SctConfig
+from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
 from milco_pyserini.train.dense_teacher import DenseTeacher, Texts
-from milco_pyserini.train.monitor import SourceActivity
 from milco_pyserini.train.teachers import AlignmentTeacher
 
 Batch = dict[str, Tensor]
@@ -34,7 +33,7 @@ def freeze(*modules: nn.Module | None) -> None:
             module.requires_grad_(False)
 
 
-class Alignment(nn.Module):
+class AlignmentLoss(nn.Module):
     """SAP: fit the pivot views of a text and of its English translation to the teacher's view of the translation.
 
     Args:
@@ -49,7 +48,7 @@ class Alignment(nn.Module):
     teacher: AlignmentTeacher
 
     def __init__(
-        self, model: MilcoModel, teacher: AlignmentTeacher, config: SapConfig, dtype: torch.dtype = torch.float32
+        self, model: MilcoModel, teacher: AlignmentTeacher, config: AlignmentOptions, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
         self.model = model
@@ -67,7 +66,8 @@ class Alignment(nn.Module):
 
         Returns:
             "loss"; "parts", its terms by name; "sides", for the alarms, pivot views without gradient, float [B, V_e],
-            and SourceActivity or None, by kind of text; "grounded", bool [B, V_e], the teacher's terms.
+            and numbers of source terms, int64 [B], or None, by kind of text; "grounded", bool [B, V_e], the teacher's
+            terms.
         """
         with torch.autocast(text["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
             targets = self.teacher.targets(teacher)
@@ -86,7 +86,7 @@ class Alignment(nn.Module):
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": targets > 0}
 
 
-class Contrast(nn.Module):
+class ContrastiveLoss(nn.Module):
     """SCT: fit scores of a query's passages to a teacher's (KL), or contrast them with the batch's (InfoNCE).
 
     Translations are contrasted with all other texts of their batch, in every language.
@@ -105,7 +105,7 @@ class Contrast(nn.Module):
     def __init__(
         self,
         model: MilcoModel,
-        config: SctConfig,
+        config: ContrastOptions,
         dtype: torch.dtype = torch.float32,
         dropped_ids: Sequence[int] = (),
         teacher: DenseTeacher | None = None,
@@ -118,7 +118,7 @@ class Contrast(nn.Module):
                 freeze(model.connector)
         self.model = model
         self.teacher = teacher
-        # Not a submodule, as in Alignment.
+        # Not a submodule, as in AlignmentLoss.
         object.__setattr__(self, "aligner", aligner)
         self.config = config
         self.dtype = dtype
@@ -144,7 +144,7 @@ class Contrast(nn.Module):
             texts: of queries and passages, for a dense teacher.
 
         Returns:
-            As Alignment.forward(); "grounded" is None.
+            As AlignmentLoss.forward(); "grounded" is None.
         """
         views, sides, _ = self.encode_views({"query": query, "passage": passage})
         config = self.config
@@ -179,8 +179,7 @@ class Contrast(nn.Module):
             teacher: from AlignmentTeacher.prepare(), of the texts' English translations.
 
         Returns:
-            As Alignment.forward(), and "nearest": meaning, and int64 [N], the text of another meaning with each
-            query's highest score, -1 for a text that is no query.
+            As AlignmentLoss.forward().
         """
         views, sides, (logits,) = self.encode_views({"text": text})
         config = self.config
@@ -203,8 +202,7 @@ class Contrast(nn.Module):
             grounded = targets > 0
             parts["alignment"] = losses.sparse_mean_squared_error(logits, targets, mean="teacher")
             loss = loss + config.alignment_weight * parts["alignment"]
-        nearest = scores.detach().masked_fill(same, -torch.inf).argmax(dim=1).masked_fill(~is_query, -1)
-        return {"loss": loss, "parts": parts, "sides": sides, "grounded": grounded, "nearest": (meaning, nearest)}
+        return {"loss": loss, "parts": parts, "sides": sides, "grounded": grounded}
 
     def encode_views(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
         """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch."""
@@ -214,20 +212,15 @@ class Contrast(nn.Module):
         logits = [side for side, _ in outputs]
         pivots = [log_saturation(side) for side in logits]
         views = {PIVOT: pivots}
-        activity: list[SourceActivity] | list[None] = [None] * len(outputs)
+        source_terms: list[Tensor] | list[None] = [None] * len(outputs)
         if self.model.echo is not None:
             dropped = cast(Tensor, self.dropped_ids)
             ids = [batch["input_ids"] for batch in batches.values()]
             tokens = torch.cat([side.flatten() for side in ids]).unique()
             echoes = [cast(Tensor, echo) for _, echo in outputs]
             views[SOURCE] = source_views(tokens, ids, echoes, self.model.config.source_pool, dropped)
-            held = source_views(tokens, ids, [batch["attention_mask"] for batch in batches.values()], "max", dropped)
-            size = self.model.config.encoder.vocab_size
-            activity = [
-                SourceActivity(tokens, there > 0, view.detach() > 0, size)
-                for there, view in zip(held, views[SOURCE], strict=True)
-            ]
-        monitored = zip(batches, pivots, activity, strict=True)
+            source_terms = [(view.detach() > 0).sum(dim=1) for view in views[SOURCE]]
+        monitored = zip(batches, pivots, source_terms, strict=True)
         return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}, logits
 
     def regularizers(self, views: dict[str, list[Tensor]], sides: Sequence[str]) -> dict[str, Tensor]:

@@ -8,17 +8,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_scheduler
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.config import TrainingConfig, parse_part_rates
+from milco_pyserini.train.config import OptimizerOptions, parse_part_rates
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
+def make_optimizer(model: nn.Module, options: OptimizerOptions) -> Optimizer:
     """Return AdamW with a learning rate for each part and weight decay on matrices only."""
-    rates = parse_part_rates(config.part_rates)
+    rates = parse_part_rates(options.part_rates)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            rate = part_rate(rates, name, config.learning_rate)
-            decay = config.weight_decay if parameter.dim() > 1 else 0.0
+            rate = part_rate(rates, name, options.learning_rate)
+            decay = options.weight_decay if parameter.dim() > 1 else 0.0
             groups.setdefault((rate, decay), []).append(parameter)
     return AdamW(
         [{"params": parameters, "lr": rate, "weight_decay": decay} for (rate, decay), parameters in groups.items()],
@@ -26,38 +26,38 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
     )
 
 
-def make_schedule(optimizer: Optimizer, config: TrainingConfig, steps: int) -> LRScheduler:
-    """Return the schedule of the learning rates over all steps of a run: linear warm-up, then config.schedule."""
+def make_schedule(optimizer: Optimizer, options: OptimizerOptions, steps: int) -> LRScheduler:
+    """Return the schedule of the learning rates over all steps of a run: linear warm-up, then options.schedule."""
     # The library's "constant" has no warm-up.
-    name = "constant_with_warmup" if config.schedule == "constant" else config.schedule
-    return get_scheduler(name, optimizer, warmup_steps(config, steps), steps)
+    name = "constant_with_warmup" if options.schedule == "constant" else options.schedule
+    return get_scheduler(name, optimizer, warmup_steps(options, steps), steps)
 
 
-def warmup_steps(config: TrainingConfig, steps: int) -> int:
+def warmup_steps(options: OptimizerOptions, steps: int) -> int:
     """Return the number of warm-up steps of a run."""
-    return math.ceil(config.warmup * steps) if config.warmup < 1 else int(config.warmup)
+    return math.ceil(options.warmup * steps) if options.warmup < 1 else int(options.warmup)
 
 
-def freeze_parts(model: nn.Module, config: TrainingConfig) -> None:
+def freeze_parts(model: nn.Module, options: OptimizerOptions) -> None:
     """Freeze the parts with learning rate 0; frozen parameters stay frozen.
 
     Raises MilcoError if no parameter is in a part, or none is left to train.
     """
     names = [name for name, _ in model.named_parameters()]
-    rates = parse_part_rates(config.part_rates)
+    rates = parse_part_rates(options.part_rates)
     for part in rates:
         if not any(_is_in(name, part) for name in names):
             modules = ", ".join(sorted({name.split(".")[0] for name in names}))
             raise MilcoError(f"`part_rates={part}`: the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
-    validate_trainable(model, config)
+    validate_trainable(model, options)
 
 
-def validate_trainable(model: nn.Module, config: TrainingConfig) -> None:
+def validate_trainable(model: nn.Module, options: OptimizerOptions) -> None:
     """Raise MilcoError if no parameter is left to train."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise MilcoError(f"`part_rates={' '.join(config.part_rates)}`: no parameter is left to train")
+        raise MilcoError(f"`part_rates={' '.join(options.part_rates)}`: no parameter is left to train")
 
 
 def part_rate(rates: dict[str, float], name: str, default: float) -> float:

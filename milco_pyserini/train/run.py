@@ -3,12 +3,11 @@
 import contextlib
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import yaml
 from accelerate import PartialState
 from accelerate.utils import set_seed
 
@@ -17,7 +16,6 @@ from milco_pyserini.console import counted, log, warn
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import (
     atomic_directory,
-    atomic_file,
     is_json_with,
     read_json,
     remove_directory,
@@ -28,12 +26,13 @@ from milco_pyserini.io.resume import validate_resume
 from milco_pyserini.options import validate
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values
-from milco_pyserini.train.evaluation import CheckpointEvaluation
 from milco_pyserini.train.optimization import validate_trainable, warmup_steps
 from milco_pyserini.train.stages import prepare_sap, prepare_sct
-from milco_pyserini.train.trainer import Trainer, is_first_process, save_model
+from milco_pyserini.train.trainer import Trainer, TrainingTask, is_first_process
 
-CONFIG = "config.yaml"
+CONFIG = "config.json"
+# The configuration of a run of release 0.3.
+_EARLIER_CONFIG = "config.yaml"
 MANIFEST = "manifest.json"
 MODEL = "model"
 _LOCK = ".lock"
@@ -41,29 +40,34 @@ _LOCK = ".lock"
 _LOCK_LIMIT = 30.0
 
 # Options that a resumed run may change: they do not change what it learns.
-_FREE = ("workers", "gradient-checkpointing", "keep", "evaluate")
+_FREE = ("workers", "gradient_checkpointing", "keep")
 
 
-def run_stage(config: SapConfig | SctConfig) -> None:
+def run_stage(config: SapConfig | SctConfig, prepare: Callable[[Any], TrainingTask] | None = None) -> None:
     """Train to the last step, from the newest checkpoint if there is one, and write the model to RUN/model.
 
-    What `milco train sap` and `milco train sct` do. Raises MilcoError before anything is written if an option, the
-    data or the run directory is invalid.
+    What `milco train sap` and `milco train sct` do.
+
+    Args:
+        prepare: returns the task of the configuration, by default that of its stage.
+
+    Raises:
+        MilcoError: before anything is written, if an option, the data or the run directory is invalid.
     """
     validate(config)
+    loop = config.loop
+    prepare = prepare or (prepare_sap if isinstance(config, SapConfig) else prepare_sct)
     if is_finished(config):
         return
-    # The first process measures checkpoints.
-    evaluation = CheckpointEvaluation(config.evaluate) if config.evaluate and is_first_process() else None
-    task = prepare_sap(config) if isinstance(config, SapConfig) else prepare_sct(config)
+    task = prepare(config)
     # The objective has frozen what its loss does not reach.
-    validate_trainable(task.encoder.model, config)
-    set_seed(config.seed)
+    validate_trainable(task.encoder.model, config.optimizer)
+    set_seed(loop.seed)
     processes, run = PartialState(), config.run
-    batch = config.batch_size * config.accumulation
-    passes = config.epochs * task.data["examples"]
-    steps = config.steps or max(1, math.ceil(passes / (batch * processes.num_processes)))
-    if config.gradient_checkpointing:
+    batch = loop.batch_size * loop.accumulation
+    passes = loop.epochs * task.data["examples"]
+    steps = loop.steps or max(1, math.ceil(passes / (batch * processes.num_processes)))
+    if loop.gradient_checkpointing:
         task.encoder.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
     with contextlib.ExitStack() as lock:
         try:
@@ -72,14 +76,15 @@ def run_stage(config: SapConfig | SctConfig) -> None:
                     lock.enter_context(prepared_directory(config, {"devices": processes.num_processes, **task.data}))
             # With --overwrite, other processes would still see the old checkpoints.
             processes.wait_for_everyone()
-            trainer = Trainer(task, config, steps, evaluation)
+            trainer = Trainer(task, run, loop, config.optimizer, steps)
             if processes.is_main_process:
                 several = processes.num_processes > 1
                 devices = f"each of {processes.num_processes} devices" if several else "1 device"
                 newest = newest_checkpoint(run)
                 resuming = f", resuming from {newest.name}" if newest else ""
-                if warmup_steps(config, steps) >= steps:
-                    warn(f"`warmup={config.warmup:,g}` is all of the run: its learning rate never reaches the peak")
+                if warmup_steps(config.optimizer, steps) >= steps:
+                    warmup = f"`warmup={config.optimizer.warmup:,g}`"
+                    warn(f"{warmup} is all of the run: its learning rate never reaches the peak")
                 log(f"Training {counted(steps, 'step')} of {batch} examples on {devices}{resuming}")
             trainer.train()
             if processes.is_main_process:
@@ -89,9 +94,8 @@ def run_stage(config: SapConfig | SctConfig) -> None:
                     atomic_directory(model, overwrite=False, is_owned=lambda _: False) as directory,
                 ):
                     task.encoder.model.eval()
-                    save_model(task.encoder, config, directory)
-                dense = " --dense" if config.dense else ""
-                log(f"Wrote {model}. Next: milco encode --encoder {model}{dense} --corpus NAME")
+                    task.encoder.save_pretrained(directory)
+                log(f"Wrote {model}. Next: milco encode --encoder {model} --corpus NAME")
         except RuntimeError as error:
             # On GPUs a process waits until torchrun ends it; on CPUs gloo ends the wait with a bare RuntimeError.
             if "gloo/transport" not in str(error):
@@ -106,7 +110,7 @@ def is_finished(config: TrainingConfig) -> bool:
     """
     run = config.run
     saved, model = run / CONFIG, run / MODEL
-    if not is_json_with(run / MANIFEST, "stage", "config"):
+    if not is_json_with(run / MANIFEST, "stage", "command"):
         # Hidden are the lock, and files that the first of several processes is writing.
         if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
             raise MilcoError(f"{run} exists and is not a training run: choose another `output`")
@@ -116,14 +120,13 @@ def is_finished(config: TrainingConfig) -> bool:
                 raise MilcoError(
                     f"`overwrite=True` would remove {path}, from which this run reads: choose another `output`"
                 )
-    elif saved.is_file() and (newest_checkpoint(run) or model.exists()):
-        try:
-            recorded = yaml.safe_load(saved.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError):
-            recorded = None
-        if not isinstance(recorded, dict):
-            raise MilcoError(f"{saved} is damaged: choose another `output`, or start over with `overwrite=True`")
-        validate_resume(run, recorded, config_values(config), _FREE)
+    elif newest := newest_checkpoint(run) or (model if model.exists() else None):
+        if not saved.is_file() and (run / _EARLIER_CONFIG).is_file():
+            raise MilcoError(
+                f"{run} is a run of release 0.3, which finishes it: choose another `output` with `model={newest}`, or "
+                "start over with `overwrite=True`"
+            )
+        validate_resume(run, read_json(saved), config_values(config), _FREE)
     if config.overwrite or not model.exists() or find_damage(model):
         return False
     if is_first_process():
@@ -160,12 +163,11 @@ def prepared_directory(config: TrainingConfig, plan: dict[str, Any]) -> Iterator
             run / MANIFEST,
             {
                 "stage": stage,
-                "config": config.config,
+                "preset": config.preset,
                 **plan,
-                "command": shlex.join([*program, "train", stage, "--config", str(run / CONFIG), "--output", str(run)]),
+                "command": shlex.join([*program, "train", stage, "--preset", str(run / CONFIG), "--output", str(run)]),
                 "versions": {"milco_pyserini": __version__, **{name: version(name) for name in packages}},
             },
         )
-        with atomic_file(run / CONFIG, "w") as handle:
-            yaml.safe_dump(config_values(config), handle, sort_keys=False, allow_unicode=True)
+        write_json(run / CONFIG, config_values(config))
         yield

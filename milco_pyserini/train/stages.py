@@ -9,73 +9,109 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
-from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, parse_shares
+from milco_pyserini.train.config import LEXICAL, BitextOptions, SapConfig, SctConfig, parse_shares
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
-from milco_pyserini.train.dense import DenseAlignment, DenseAlignmentTeacher, DenseContrast
 from milco_pyserini.train.dense_teacher import DenseTeacher
+from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.monitor import GroundingProbe
-from milco_pyserini.train.objectives import Alignment, Contrast
+from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
+from milco_pyserini.train.optimization import freeze_parts
 from milco_pyserini.train.start import load_start
-from milco_pyserini.train.teachers import AlignmentTeacher, open_teacher, validate_vocabulary
+from milco_pyserini.train.teachers import AlignmentTeacher, MaskedLanguageModelTeacher, validate_vocabulary
 from milco_pyserini.train.trainer import TrainingTask, is_first_process, join_processes
 
 
 def prepare_sap(config: SapConfig) -> TrainingTask:
-    """Prepare sparse alignment pretraining, or with config.dense that of a dense encoder."""
-    shares = parse_shares(config.bitext)
-    sources = open_bitext(list(shares), config.languages or None)
-    encoder = load_start(config, config.max_length)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
-    probe = open_probe(config, encoder, texts)
-    stream = BitextStream(
-        sources,
-        config.temperature,
-        config.seed,
-        concatenate=config.concatenate,
-        weights={name: share for name, share in shares.items() if share is not None},
-    )
-    teacher: AlignmentTeacher
-    if config.dense:
-        teacher = DenseAlignmentTeacher(config.teacher, config.max_length)
-    else:
-        teacher = open_aligner(config.teacher, encoder, sources, config.padding, config.max_length)
-    examples = sum(stream.sizes)
-    if (skipped := sum(source.stats().skipped for source in sources)) and is_first_process():
-        log(f"Skipped {counted(skipped, 'row')} of the bitext, in which one side is empty: {examples:,} pairs remain")
-    device = join_processes(config.device)
+    """Prepare sparse alignment pretraining."""
+    data, loop = config.training_data, config.loop
+    sources = open_bitext(list(parse_shares(data.bitext)), data.languages or None)
+    encoder = load_start(config.start, loop.seed, [data.max_length])
+    freeze_parts(encoder.model, config.optimizer)
+    texts = TextCollator.of(encoder)
+    probe = open_probe(config.probe, data.languages, encoder, texts)
+    stream = bitext_stream(data, sources, loop.seed)
+    teacher = open_aligner(config.teachers.teacher, encoder, sources, config.objective.padding, data.max_length)
+    device = join_processes(loop.device)
     if isinstance(teacher, nn.Module):
         teacher.to(device)
-    dtype = choose_dtype(config.dtype, device)
-    objective: nn.Module
-    if isinstance(teacher, DenseAlignmentTeacher):
-        objective = DenseAlignment(encoder.model, teacher, config, dtype)
-    else:
-        objective = Alignment(encoder.model, teacher, config, dtype)
-    collate = AlignmentCollator(texts, teacher, config.max_length)
-    data = {"examples": examples, **{f"digest of {source.name}": source.stats().digest for source in sources}}
-    return TrainingTask(encoder, objective, stream, data, collate, probe, device, config.group_by_length)
+    objective = AlignmentLoss(encoder.model, teacher, config.objective, choose_dtype(loop.dtype, device))
+    collate = AlignmentCollator(texts, teacher, data.max_length)
+    digests = {f"digest of {source.name}": source.index.digest for source in sources}
+    return TrainingTask(
+        encoder,
+        objective,
+        stream,
+        {"examples": sum(stream.sizes), **digests},
+        collate,
+        probe,
+        device,
+        data.group_by_length,
+    )
+
+
+def bitext_stream(data: BitextOptions, sources: Sequence[BitextSource], seed: int) -> BitextStream:
+    """Return the pairs of the sources in the shares of the options, and report rows that are skipped."""
+    weights = {name: share for name, share in parse_shares(data.bitext).items() if share is not None}
+    stream = BitextStream(sources, data.temperature, seed, data.concatenate, weights)
+    if (skipped := sum(source.index.skipped for source in sources)) and is_first_process():
+        rows = counted(skipped, "row")
+        log(f"Skipped {rows} of the bitext, in which one side is empty: {sum(stream.sizes):,} pairs remain")
+    return stream
 
 
 def prepare_sct(config: SctConfig) -> TrainingTask:
-    """Prepare sparse contrastive training, or with config.dense that of a dense encoder."""
-    sources = open_retrieval(config.data, config.languages or None) if config.data else []
-    shares = parse_shares(config.parallel)
-    pairs = open_bitext(list(shares), config.languages or None) if shares else []
-    known = {source.language for source in sources} | {source.language for source in pairs}
-    for language in config.languages:
+    """Prepare sparse contrastive training."""
+    data, loop, teachers = config.training_data, config.loop, config.teachers
+    pairs = open_bitext(list(parse_shares(data.parallel)), data.languages or None) if data.parallel else []
+    stream, described = contrast_stream(config, pairs)
+    lengths = data.query_max_length, data.passage_max_length
+    encoder = load_start(
+        config.start, loop.seed, lengths, config.source_view if SOURCE in config.objective.views else None
+    )
+    freeze_parts(encoder.model, config.optimizer)
+    texts = TextCollator.of(encoder)
+    probe = open_probe(config.probe, data.languages, encoder, texts)
+    if not config.probe and is_first_process():
+        log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
+    device = join_processes(loop.device)
+    dtype = choose_dtype(loop.dtype, device)
+    aligner = dense = None
+    if config.objective.alignment_weight and pairs:
+        aligner = open_aligner(teachers.teacher, encoder, pairs, "-inf", data.passage_max_length)
+        if isinstance(aligner, nn.Module):
+            aligner.to(device)
+    if teachers.dense_teacher is not None:
+        dense_encoder = DenseEncoder(teachers.dense_teacher, device=device, dtype=dtype)
+        dense = DenseTeacher(dense_encoder, stream, teachers.teacher_temperature)
+    dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
+    objective = ContrastiveLoss(encoder.model, config.objective, dtype, dropped_ids, dense, aligner)
+    collate = ContrastCollator(texts, *lengths, dense is not None, aligner)
+    return TrainingTask(encoder, objective, stream, described, collate, probe, device)
+
+
+def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[ExampleStream, dict]:
+    """Return the examples of contrastive training, and their number and digests.
+
+    Args:
+        pairs: the sentence pairs whose translations are contrasted.
+
+    Raises:
+        MilcoError: the data cannot be read, is too small, or has no examples in a language.
+    """
+    data, seed, block = config.training_data, config.loop.seed, config.loop.batch_size
+    shares = parse_shares(data.parallel)
+    sources = open_retrieval(data.data, data.languages or None) if data.data else []
+    known = {source.language for source in (*sources, *pairs)}
+    for language in data.languages:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
             raise MilcoError(f"`languages={language}`: the data has no examples in it, only in {others}")
-    encoder = load_start(config, config.query_max_length, config.passage_max_length)
-    texts = TextCollator(encoder.tokenizer, encoder.model.config.encoder.pad_token_id, config.lowercase)
-    probe = open_probe(config, encoder, texts)
-    if not config.probe and not config.dense and is_first_process():
-        log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, ExampleStream]] = []
     examples, digests = 0, dict[str, str]()
@@ -85,72 +121,46 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
         ]
         digests |= {f"digest of {collection.name}": collection.digest for collection in collections}
         parallel = ParallelStream(
-            collections,
-            shares,
-            config.translations,
-            config.seed,
-            config.temperature,
-            config.concatenate,
-            config.batch_size,
+            collections, shares, data.translations, seed, data.temperature, data.concatenate, block
         )
         streams.append((parallel_share, parallel))
         examples += parallel.size
     if sources:
-        passages = RetrievalStream(
-            sources,
-            config.group_size,
-            config.seed,
-            config.temperature,
-            block=config.batch_size,
-            scored=config.loss == "kd",
-        )
+        scored = config.objective.loss == "kd"
+        passages = RetrievalStream(sources, data.group_size, seed, data.temperature, block=block, scored=scored)
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
         digests |= {f"digest of {source.name}": source.stats().digest for source in sources}
-    stream = MixedStream(streams, config.batch_size, config.seed) if len(streams) > 1 else streams[0][1]
-    device = join_processes(config.device)
-    aligner = None
-    if config.alignment_weight and pairs:
-        aligner = open_aligner(config.teacher, encoder, pairs, "-inf", config.passage_max_length)
-        if isinstance(aligner, nn.Module):
-            aligner.to(device)
-    dtype = choose_dtype(config.dtype, device)
-    objective: Contrast
-    if config.dense:
-        objective = DenseContrast(encoder.model, config, dtype)
-    else:
-        dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-        teacher = None
-        if config.dense_teacher is not None:
-            dense = DenseEncoder(config.dense_teacher, device=device, dtype=dtype)
-            teacher = DenseTeacher(dense, stream, config.teacher_temperature)
-        objective = Contrast(encoder.model, config, dtype, dropped_ids, teacher, aligner)
-    collate = ContrastCollator(
-        texts, config.query_max_length, config.passage_max_length, config.dense_teacher is not None, aligner
-    )
-    return TrainingTask(encoder, objective, stream, {"examples": examples, **digests}, collate, probe, device)
+    stream = MixedStream(streams, block, seed) if len(streams) > 1 else streams[0][1]
+    return stream, {"examples": examples, **digests}
 
 
-def open_probe(config: TrainingConfig, encoder: MilcoEncoder, texts: TextCollator) -> GroundingProbe:
+def open_probe(
+    names: Sequence[str], languages: Sequence[str], encoder: MilcoEncoder, texts: TextCollator
+) -> GroundingProbe:
     """Return the held-out pairs of a run in its languages. Raises MilcoError if there are none."""
-    sources = open_bitext(config.probe, ids=True)
-    if config.languages:
-        sources = [source for source in sources if source.language in config.languages]
-    if config.probe and not sources:
-        raise MilcoError(f"`probe={' '.join(config.probe)}`: no pairs in {', '.join(config.languages)}")
+    sources = open_bitext(names, ids=True)
+    if languages:
+        sources = [source for source in sources if source.language in languages]
+    if names and not sources:
+        raise MilcoError(f"`probe={' '.join(names)}`: no pairs in {', '.join(languages)}")
     return GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 
 def open_aligner(
     name: str, encoder: MilcoEncoder, sources: Sequence[BitextSource], padding: str, max_length: int
 ) -> AlignmentTeacher:
-    """Open the teacher of alignment; a lexical one is fitted to the sources.
+    """Open the teacher of alignment: "lexical", which is fitted to the sources, or a masked language model.
 
-    Raises MilcoError as open_teacher() does, and if its vocabulary is not the encoder's.
+    Raises MilcoError if it cannot be read or downloaded, or its vocabulary is not the encoder's.
     """
-    # The sources in turn, because the teacher reads a limited number of texts.
-    rows = zip_longest(*(source.pairs() for source in sources))
-    english = (pair.english for row in rows for pair in row if pair)
-    teacher = open_teacher(name, encoder.english_tokenizer, english, padding, max_length)
+    teacher: LexicalTeacher | MaskedLanguageModelTeacher
+    if name == LEXICAL:
+        # The sources in turn, because the teacher reads a limited number of texts.
+        rows = zip_longest(*(source.pairs() for source in sources))
+        english = (pair.english for row in rows for pair in row if pair)
+        teacher = LexicalTeacher.fit(english, encoder.english_tokenizer, max_length)
+    else:
+        teacher = MaskedLanguageModelTeacher.from_pretrained(name, padding, max_length)
     validate_vocabulary(teacher.vocabulary, encoder.vocabulary.english)
     return teacher

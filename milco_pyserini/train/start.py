@@ -1,6 +1,7 @@
 """The model that a training run starts from: a MILCO checkpoint, or a multilingual encoder and an English head."""
 
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,9 +11,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
-from milco_pyserini.sparse import SOURCE
-from milco_pyserini.train.config import SctConfig, TrainingConfig
-from milco_pyserini.train.optimization import freeze_parts
+from milco_pyserini.train.config import SourceViewOptions, StartOptions
 from milco_pyserini.train.teachers import open_english_model
 
 # Parameter names of BERT, RoBERTa and DistilBERT heads, and ours.
@@ -26,14 +25,15 @@ _HEAD_NAMES = (
 )
 
 
-def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
+def load_start(
+    config: StartOptions, seed: int, lengths: Sequence[int], source_view: SourceViewOptions | None = None
+) -> MilcoEncoder:
     """Load config.model, or connect config.encoder and config.english, on the CPU, in float32 and training mode.
 
-    If the source view is trained, a LexEcho head is added where the checkpoint has none; otherwise a head is frozen, as
-    are parts with learning rate 0.
-
     Args:
+        seed: of new weights.
         lengths: of texts in tokens, for which it must have positions.
+        source_view: a LexEcho head is added where the checkpoint has none; without, a head is frozen.
 
     Raises:
         MilcoError: a checkpoint cannot be loaded, or has a head of another variant, or too few positions.
@@ -41,15 +41,15 @@ def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
     if config.model is not None:
         encoder = MilcoEncoder.from_pretrained(config.model, device="cpu", dtype="float32")
     elif config.encoder is not None and config.english is not None:
-        torch.manual_seed(config.seed)
+        torch.manual_seed(seed)
         encoder = connect(config.encoder, config.english)
     else:
         raise MilcoError("no starting point: give `model`, or `encoder` and `english` together")
     model = encoder.model
-    if isinstance(config, SctConfig) and config.dense is None and SOURCE in config.views:
-        variant = config.echo_variant or model.config.echo_variant
+    if source_view is not None:
+        variant = source_view.echo_variant or model.config.echo_variant
         if model.echo is None:
-            torch.manual_seed(config.seed)
+            torch.manual_seed(seed)
             model.config.echo = True
             model.config.echo_variant = variant
             size = model.config.english_hidden_size if variant == "paper" else model.config.encoder.hidden_size
@@ -60,12 +60,11 @@ def load_start(config: TrainingConfig, *lengths: int) -> MilcoEncoder:
                 f"`echo_variant={variant}`: the model has a LexEcho head of the variant {model.config.echo_variant}. "
                 "Leave the option out, or start from a model without a head"
             )
-        model.config.source_pool = config.source_pool or model.config.source_pool
-        model.config.source_drop_special |= config.source_drop_special
+        model.config.source_pool = source_view.source_pool or model.config.source_pool
+        model.config.source_drop_special |= source_view.source_drop_special
     elif model.echo is not None:
         # Distributed training fails if a trainable parameter gets no gradient.
         model.echo.requires_grad_(False)
-    freeze_parts(model, config)
     for length in lengths:
         encoder.network.validate_length(length)
     model.train()

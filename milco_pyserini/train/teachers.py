@@ -1,15 +1,14 @@
 """Teachers of sparse alignment pretraining (SAP): the English terms and weights of a sentence pair.
 
-A teacher is a masked language model of SPLADE's type, by directory or hub name; a file of LexicalTeacher.save(); or
-"lexical", which is fitted on the English side of the bitext before training.
+A teacher is a masked language model of SPLADE's type, or a LexicalTeacher, which is fitted on the English side of the
+bitext before training.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,7 +18,6 @@ from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data.bitext import BitextPair
-from milco_pyserini.train.lexical_teacher import LexicalTeacher
 
 # Padded positions count for nothing, or have logit 0 as in the authors' code, which hides negative maxima.
 PADDINGS = ("-inf", "zero")
@@ -39,33 +37,6 @@ class AlignmentTeacher(Protocol):
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
         """Return float32 [B, V_e], without gradient: logits before LogSat, the maximum over a text's tokens."""
-
-
-def open_teacher(
-    name_or_path: str | Path,
-    english_tokenizer: Tokenizer,
-    english_texts: Iterable[str],
-    padding: str = "-inf",
-    max_length: int = 256,
-) -> "LexicalTeacher | MaskedLanguageModelTeacher":
-    """Open a teacher by name.
-
-    Args:
-        name_or_path: "lexical", an .npz file, or a masked language model's directory or hub name.
-        english_tokenizer: for "lexical".
-        english_texts: the English side of the bitext in mixed order; read for "lexical" only.
-        padding: one of PADDINGS; a lexical teacher has no padding.
-        max_length: tokens read per text.
-
-    Raises:
-        MilcoError: it cannot be read or downloaded.
-    """
-    name = str(name_or_path)
-    if name == LEXICAL:
-        return LexicalTeacher.fit(english_texts, english_tokenizer, max_length=max_length)
-    if name.endswith(".npz"):
-        return LexicalTeacher.load(Path(name), max_length)
-    return MaskedLanguageModelTeacher.from_pretrained(name, padding, max_length)
 
 
 def validate_vocabulary(teacher: Sequence[str], model: Sequence[str]) -> None:

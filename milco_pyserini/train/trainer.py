@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from milco_pyserini.console import log
-from milco_pyserini.encode.dense_checkpoint import write_pooling
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
@@ -34,9 +32,8 @@ from milco_pyserini.train.checkpoints import (
     publish_checkpoint,
     reporting_write_errors,
 )
-from milco_pyserini.train.config import TrainingConfig
+from milco_pyserini.train.config import LoopOptions, OptimizerOptions
 from milco_pyserini.train.data.streams import ExampleStream
-from milco_pyserini.train.evaluation import MEASURE, BestCheckpoint, CheckpointEvaluation, read_best, write_best
 from milco_pyserini.train.monitor import CollapseMonitor, GroundingProbe
 from milco_pyserini.train.optimization import make_optimizer, make_schedule
 from milco_pyserini.train.run_log import RunLog
@@ -90,32 +87,36 @@ class Trainer:
 
     Args:
         task: what is trained.
-        config: of the run.
+        run: the run directory.
+        config: of the loop.
+        optimizer: options of optimizer and schedule.
         steps: optimizer steps of the run.
-        evaluation: of each checkpoint, in the first process; the best one is kept.
 
     Raises:
         MilcoError: processes see different checkpoints.
     """
 
     def __init__(
-        self, task: TrainingTask, config: TrainingConfig, steps: int, evaluation: CheckpointEvaluation | None = None
+        self,
+        task: TrainingTask,
+        run: Path,
+        config: LoopOptions,
+        optimizer: OptimizerOptions,
+        steps: int,
     ) -> None:
         self._task = task
         self._config = config
-        self._run = run = config.run
+        self._run = run
         self._steps = steps
-        self._evaluation = evaluation
         self._device = device = task.device
-        self._best = read_best(run)
         self._processes = PartialState()
         self._checkpoint = newest_checkpoint(run)
         self._done = checkpoint_step(self._checkpoint)
         validate_same_step(run, self._done)
         self._model = task.encoder.model
         self._objective = task.objective.to(device)
-        self._optimizer = make_optimizer(self._model, config)
-        self._schedule = make_schedule(self._optimizer, config, steps)
+        self._optimizer = make_optimizer(self._model, optimizer)
+        self._schedule = make_schedule(self._optimizer, optimizer, steps)
         self._monitor = CollapseMonitor()
         # Of the first process, while it trains.
         self._log: RunLog | None = None
@@ -159,7 +160,6 @@ class Trainer:
                 self._write_log(step, figures)
             if step % config.save_steps == 0 or step == self._steps:
                 self._save(step)
-                self._evaluate(step)
         seconds, trained = time.monotonic() - started, self._steps - self._done
         speed = {"train_samples_per_second": trained * batch / seconds, "train_steps_per_second": trained / seconds}
         self._write_log(self._steps, {"train_runtime": seconds, **speed})
@@ -201,8 +201,6 @@ class Trainer:
             self._sums[name] = total + value.detach(), batches + 1
         for kind, (pivot, source) in outputs["sides"].items():
             self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
-        if "nearest" in outputs:
-            self._monitor.update_nearest(languages["text"], *outputs["nearest"])
         return outputs["loss"]
 
     def _write_log(self, step: int, figures: dict[str, Any]) -> None:
@@ -246,7 +244,7 @@ class Trainer:
                 checkpoint.mkdir(parents=True, exist_ok=True)
                 torch.save(self._random_states(), checkpoint / self._random_states_name)
                 if is_first:
-                    save_model(self._task.encoder, self._config, checkpoint)
+                    self._task.encoder.save_pretrained(checkpoint)
                     torch.save(self._optimizer.state_dict(), checkpoint / _OPTIMIZER)
                     torch.save(self._schedule.state_dict(), checkpoint / _SCHEDULE)
                     torch.save(self._monitor.state(), checkpoint / _ALARMS)
@@ -260,25 +258,7 @@ class Trainer:
         if is_first:
             partial.rmdir()
             for old in list_checkpoints(self._run)[: -self._config.keep]:
-                if self._best is None or checkpoint_step(old) != self._best.step:
-                    shutil.rmtree(old)
-
-    def _evaluate(self, step: int) -> None:
-        """Log the effectiveness of the checkpoint of a step, and keep it if it is the best."""
-        if self._log is None or self._evaluation is None:
-            return
-        value = self._evaluation.measure(self._run / f"checkpoint-{step}", self._device, self._config.dense is not None)
-        self._log.write(step, {f"{MEASURE}/{self._evaluation.name}": value})
-        if self._best is None or value > self._best.value:
-            before, self._best = self._best, BestCheckpoint(step, value)
-            write_best(self._run, self._best)
-            kept = {checkpoint_step(path) for path in list_checkpoints(self._run)[-self._config.keep :]}
-            if before is not None and before.step not in kept:
-                shutil.rmtree(self._run / f"checkpoint-{before.step}", ignore_errors=True)
-        log(
-            f"Step {step:,} of {self._steps:,}: {MEASURE} {value:.4f} on {self._evaluation.name}, the best "
-            f"{self._best.value:.4f} in checkpoint-{self._best.step}"
-        )
+                shutil.rmtree(old)
 
     def _load_state(self, checkpoint: Path) -> None:
         """Continue with the state of a checkpoint; its weights are loaded already."""
@@ -311,13 +291,6 @@ class Trainer:
     def _random_states_name(self) -> str:
         number = f"_{self._processes.process_index}" if self._processes.num_processes > 1 else ""
         return f"rng_state{number}.pth"
-
-
-def save_model(encoder: MilcoEncoder, config: TrainingConfig, directory: Path) -> None:
-    """Write a model that is being trained as a checkpoint; that of a dense baseline states its pooling."""
-    encoder.save_pretrained(directory)
-    if config.dense:
-        write_pooling(directory, config.dense)
 
 
 def validate_same_step(run: Path, step: int) -> None:

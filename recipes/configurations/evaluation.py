@@ -18,7 +18,8 @@ from milco_pyserini.train.monitor import CollapseMonitor
 
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
 from .data import TestCollection
-from .stages import DENSE_POOLING, PASSAGE_LENGTH, QUERY_LENGTH
+from .dense import POOLING
+from .stages import PASSAGE_LENGTH, QUERY_LENGTH
 
 MEASURE = "nDCG@10"
 # Of the collapse alarms: the share of a sentence's terms that are tokens of its English translation (under the
@@ -36,7 +37,7 @@ def retrieval_figures(
 ) -> dict[str, float]:
     """Return nDCG@10 by COLLECTION.LANG, by exact search."""
     figures = {}
-    dense = DenseEncoder(encoder.name, DENSE_POOLING, encoder.device) if configuration.output == DENSE else None
+    dense = DenseEncoder(encoder.name, POOLING, encoder.device) if configuration.output == DENSE else None
 
     def encode(texts: Sequence[str], max_length: int) -> Any:
         if dense is not None:

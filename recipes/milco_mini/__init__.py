@@ -4,7 +4,7 @@ Modules in the order of the recipe: base (multilingual-e5-small, from the packag
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
 what is held out), folding (a tokenizer that folds case), pool and refine (few terms and other spellings), echo (the
 LexEcho head), export (the checkpoint, 4 bits a weight). Between start and folding are the paper's two stages, `milco
-train sap` and `milco train sct`, with the configurations mini-sap and mini-sct. Not the paper's are the teacher of SAP
+train sap` and `milco train sct`, with the presets mini-sap and mini-sct. Not the paper's are the teacher of SAP
 (idf of the translation's own pieces, not SPLADE-v3), the loss of SCT (translations, and the base's own cosines, not a
 cross-encoder's scores of hard negatives), and the LexEcho head, which is fitted to idf.
 """

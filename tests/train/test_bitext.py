@@ -5,16 +5,18 @@ import itertools
 import pickle
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import open_lines
 from milco_pyserini.train.batches import ProcessBatches, pair_length, read_ahead
 from milco_pyserini.train.data import bitext
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource, BitextStats, open_bitext
-from milco_pyserini.train.data.pair_index import BLOCK, Row
+from milco_pyserini.train.data.bitext import BitextPair, BitextSource, open_bitext
+from milco_pyserini.train.data.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.train.data.streams import BitextStream
 
 
@@ -36,18 +38,17 @@ def head(stream: BitextStream, count: int) -> list[BitextPair]:
     return list(itertools.islice(stream, count))
 
 
-class MemorySource:
+class MemorySource(BitextSource):
     """A source of count generated pairs."""
 
     def __init__(self, collection: str, language: str, count: int) -> None:
-        self.collection = collection
-        self.language = language
-        self.name = f"{collection}/{language}"
+        super().__init__(collection, f"{collection}/{language}", language)
         self._count = count
 
-    def stats(self) -> BitextStats:
-        """Return the number of pairs."""
-        return BitextStats(self._count)
+    @cached_property
+    def index(self) -> PairIndex:
+        """The number of pairs."""
+        return PairIndex(self._count, 0, "", (), np.zeros((-(-self._count // BLOCK) + 1, 0), np.int64))
 
     def rows(self, block: int) -> list[Row]:
         """Return the numbers of a block."""
@@ -57,10 +58,6 @@ class MemorySource:
         """Return the pair of a number."""
         return BitextPair(self.language, f"{self.name} {int(row[0])}", f"english {int(row[0])}")
 
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield the pairs."""
-        return (self.parse(row) for block in range(-(-self._count // BLOCK)) for row in self.rows(block))
-
 
 def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None:
     """All four formats give the same pairs, in the language of the file name."""
@@ -69,7 +66,7 @@ def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None
     for name in ("de-en.tsv", "de-en.tsv.gz", "de-en.part1.jsonl", "de-en.jsonl.gz"):
         path = write(tmp_path / name, *(lines if "jsonl" in name else tsv))
         (source,) = open_bitext([path])
-        assert (source.language, source.name, source.collection, source.stats().pairs) == (
+        assert (source.language, source.name, source.collection, source.index.pairs) == (
             "de",
             str(path),
             str(path),
@@ -95,10 +92,10 @@ def test_the_language_of_jsonl_may_come_from_its_lines(tmp_path: Path) -> None:
     """The first line decides if the file name has none; another language later is an error."""
     german = '{"text": "a", "english": "b", "language": "de"}'
     (source,) = open_bitext([write(tmp_path / "pairs.jsonl", german)])
-    assert (source.language, source.stats().pairs) == ("de", 1)
+    assert (source.language, source.index.pairs) == ("de", 1)
     (mixed,) = open_bitext([write(tmp_path / "mixed.jsonl", german, german.replace("de", "fr"))])
     with pytest.raises(MilcoError, match=r"mixed\.jsonl:2: language 'fr' in a file of 'de': write one file for each"):
-        mixed.stats()
+        _ = mixed.index
 
 
 @pytest.mark.parametrize(
@@ -139,11 +136,11 @@ def test_invalid_bitext_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MilcoError, match="has no bitext: file names must be"):
         open_bitext([tmp_path / "empty"])
     with pytest.raises(MilcoError, match="has no pairs"):
-        open_bitext([write(tmp_path / "fr-en.tsv")])[0].stats()
+        _ = open_bitext([write(tmp_path / "fr-en.tsv")])[0].index
     path = write(tmp_path / "es-en.tsv.gz", *("a\tb" for _ in range(1000)))
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(MilcoError, match="is not a complete gzip file"):
-        open_bitext([path])[0].stats()
+        _ = open_bitext([path])[0].index
     with pytest.raises(MilcoError, match="is given 2 times"):
         open_bitext([path, path])
 
@@ -307,13 +304,13 @@ def test_an_index_is_kept_until_its_file_changes(tmp_path: Path, monkeypatch: py
     """A second process does not read the file; a changed file is read again, and a damaged index is replaced."""
     monkeypatch.setenv("MILCO_DATA", str(tmp_path / "data"))
     path = numbered(tmp_path / "de-en.tsv.gz", 300)
-    first = open_bitext([path])[0].stats()
+    first = open_bitext([path])[0].index
     opened: list[Path] = []
     monkeypatch.setattr(bitext, "open_lines", lambda path: opened.append(path) or open_lines(path))
-    assert open_bitext([path])[0].stats() == first and not opened
+    assert open_bitext([path])[0].index.digest == first.digest and not opened
     (kept,) = (tmp_path / "data" / "bitext").glob("*.npz")
     kept.write_bytes(kept.read_bytes()[:100])
-    assert open_bitext([path])[0].stats() == first and len(opened) == 1
+    assert open_bitext([path])[0].index.digest == first.digest and len(opened) == 1
     numbered(tmp_path / "de-en.tsv.gz", 301)
     (source,) = open_bitext([path])
-    assert source.stats().pairs == 301 == len(list(source.pairs())) and source.stats().digest != first.digest
+    assert source.index.pairs == 301 == len(list(source.pairs())) and source.index.digest != first.digest

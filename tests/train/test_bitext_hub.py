@@ -53,7 +53,7 @@ def test_a_collection_is_the_training_split_of_its_languages(cache: Path) -> Non
     write_parquet(snapshot / "en-zh-tw/train-00000-of-00001.parquet", [("是", "Yes.")])
     write_parquet(snapshot / "all/train-00000-of-00001.parquet", SENTENCES)
     german, chinese = open_bitext(["talks"])
-    assert (german.name, german.collection, german.language, german.stats().pairs) == ("talks (de)", "talks", "de", 4)
+    assert (german.name, german.collection, german.language, german.index.pairs) == ("talks (de)", "talks", "de", 4)
     assert list(german.pairs()) == [
         ("de", "Hallo!", "Hi."),
         ("de", "Grüß Gott!", "Good day."),
@@ -80,7 +80,7 @@ def test_mmarco_passages_are_joined_by_id(cache: Path) -> None:
     write_passages(snapshot, "german", "0\tEin Hund.", "1\t", "2\tEine Kuh.")
     write_passages(snapshot, "dutch", "0\tEen hond.", "2\tEen koe.")
     german, dutch = open_bitext(["mmarco"])
-    assert (german.name, *german.stats()) == ("mmarco (de)", 2, "", 1)
+    assert (german.name, german.index.pairs, german.index.skipped) == ("mmarco (de)", 2, 1)
     assert list(german.pairs()) == [("de", "Ein Hund.", "A dog."), ("de", "Eine Kuh.", "A cow.")]
     with pytest.raises(MilcoError, match=r"dutch_collection\.tsv:2: passage 2 where English has 1. Remove both"):
         list(dutch.pairs())
@@ -94,7 +94,7 @@ def test_queries_of_mmarco_are_joined_by_id(cache: Path) -> None:
         path.write_text(lines, encoding="utf-8")
     (german,) = open_bitext(["mmarco_query"])
     assert list(german.pairs()) == [("de", "wo?", "where?"), ("de", "wer?", "who?")]
-    assert german.stats() == (2, "", 1)
+    assert (german.index.pairs, german.index.skipped) == (2, 1)
 
 
 def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch
     german, french = open_bitext(["europarl"])
     assert list(german.pairs()) == [("de", "Ja.", "Yes.")]
     with pytest.raises(MilcoError, match=r"en-fr/train-0.*europarl is not in the local cache and the hub"):
-        french.stats()
+        _ = french.index
     fetched: list[str] = []
 
     def download(repository: str, file: str, local_files_only: bool = False, **_: object) -> str:
@@ -118,7 +118,7 @@ def test_a_listed_file_that_is_not_cached_is_downloaded(cache: Path, monkeypatch
         return str(elsewhere)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    assert (german.stats().pairs, french.stats().pairs) == (1, 1)
+    assert (german.index.pairs, french.index.pairs) == (1, 1)
     assert fetched == [f"sentence-transformers/parallel-sentences-europarl {files[1]}"]
 
 
@@ -134,10 +134,10 @@ def test_an_incomplete_cache_is_refused(cache: Path) -> None:
     (source,) = open_bitext(["jw300"])
     write_parquet(path, SENTENCES, ("translation", "english"))
     with pytest.raises(MilcoError, match="has no column 'non_english': its columns are translation, english"):
-        source.stats()
+        _ = source.index
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(MilcoError, match="is not a complete Parquet file"):
-        source.stats()
+        _ = source.index
 
 
 UNREACHABLE = (

@@ -27,7 +27,7 @@ def sct(tmp_path: Path) -> list[str]:
     data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     sizes = "--group-size 2 --steps 4 --batch-size 8 --log-steps 2 --query-max-length 16 --passage-max-length 32"
     where = ["--model", str(bent(tmp_path, "alignment")), "--data", str(data), "--output", str(tmp_path / "run")]
-    return ["sct", "--config", "paper-sct", *where, *sizes.split(), *"--device cpu --dtype float32 --workers 0".split()]
+    return ["sct", "--preset", "paper-sct", *where, *sizes.split(), *"--device cpu --dtype float32 --workers 0".split()]
 
 
 def log(output: Path) -> list[dict]:

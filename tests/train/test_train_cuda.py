@@ -13,10 +13,10 @@ from golden_set import GOLDEN, encoder
 
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import TextCollator
-from milco_pyserini.train.config import SapConfig, SctConfig
+from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.monitor import CollapseMonitor
-from milco_pyserini.train.objectives import Alignment, Contrast
+from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
@@ -49,18 +49,18 @@ def test_a_step_runs_on_the_card(model: MilcoModel, texts: TextCollator, step: s
     with fake_cuda(READS) as card:
         if step == "alignment":
             teacher.to("cuda")
-            objective: Any = Alignment(model, teacher, SapConfig(config=""), torch.bfloat16)
+            objective: Any = AlignmentLoss(model, teacher, AlignmentOptions(), torch.bfloat16)
             batch = {"text": texts(foreign, 64), "english": texts(english, 64), "teacher": prepared}
         elif step == "translations":
-            objective, numbers = Contrast(model, SctConfig(config="")), torch.arange(len(PASSAGES))
+            objective, numbers = ContrastiveLoss(model, ContrastOptions()), torch.arange(len(PASSAGES))
             batch = {"text": texts(PASSAGES, 64), "meaning": numbers // 2, "is_query": numbers < 3}
         else:
-            objective = Contrast(model, SctConfig(config="", loss=step), torch.bfloat16, [0, 2])
+            objective = ContrastiveLoss(model, ContrastOptions(loss=step), torch.bfloat16, [0, 2])
             scores = torch.tensor(INPUTS["TEACHER_SCORES"])
             batch = {"query": texts(INPUTS["QUERIES"], 64), "passage": texts(PASSAGES, 64), "scores": scores}
         output = objective.to("cuda")(**on_card(batch))
         for kind, (pivot, source) in output.get("sides", {}).items():
-            monitor.update(kind, ["de"] * len(pivot), pivot, source=source)
+            monitor.update(kind, ["de"] * len(pivot), pivot, source_terms=source)
         assert is_on_card(output["loss"]) and output["loss"].dtype == torch.float32
         assert not card.hazards
 

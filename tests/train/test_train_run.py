@@ -8,27 +8,24 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 import torch
-import yaml
 from golden_set import GOLDEN, bent
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoConfig, BertConfig, BertModel, XLMRobertaForMaskedLM
+from transformers import AutoConfig, XLMRobertaForMaskedLM
 
 from milco_pyserini.cli.train import main, train
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
-from milco_pyserini.options import InvalidOptions, validate
+from milco_pyserini.options import InvalidOptions, replace_options, validate
 from milco_pyserini.train import losses
-from milco_pyserini.train.config import CONFIGS, SapConfig, SctConfig, TrainingConfig, parse_part_rates
-from milco_pyserini.train.evaluation import CheckpointEvaluation
+from milco_pyserini.train.config import OptimizerOptions, SapConfig, SctConfig, TrainingConfig, parse_part_rates
 from milco_pyserini.train.optimization import make_schedule, part_rate
+from milco_pyserini.train.presets import PAPER_SAP, PRESETS
 from milco_pyserini.train.start import connect
 
 SHORT = (
@@ -88,19 +85,19 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
     """Return the arguments of a short SAP run."""
-    recipe = output.parent / "tiny-sap.yaml"
-    values = {"model": str(start), "teacher": str(GOLDEN / "en_lsr"), "batch-size": 8, "learning-rate": "1e-3"}
-    values |= {"bitext": [str(bitext)], "max-length": 32, "log-steps": 2, "save-steps": 4, "steps": 8, "device": "cpu"}
-    recipe.write_text(yaml.safe_dump(values | {"dtype": "float32"}))
-    return ["sap", "--config", str(recipe), "--output", str(output), *more]
+    recipe = output.parent / "tiny-sap.json"
+    values = {"model": str(start), "teacher": str(GOLDEN / "en_lsr"), "batch_size": 8, "learning_rate": 1e-3}
+    values |= {"bitext": [str(bitext)], "max_length": 32, "log_steps": 2, "save_steps": 4, "steps": 8, "device": "cpu"}
+    recipe.write_text(json.dumps(values | {"dtype": "float32"}))
+    return ["sap", "--preset", str(recipe), "--output", str(output), *more]
 
 
 def with_parts(recipe: Path) -> None:
     """Make a configuration start from an encoder and an English head."""
-    values = yaml.safe_load(recipe.read_text())
+    values = json.loads(recipe.read_text())
     del values["model"]
     values |= {"encoder": str(GOLDEN / "m_encoder"), "english": str(GOLDEN / "en_lsr")}
-    recipe.write_text(yaml.safe_dump(values))
+    recipe.write_text(json.dumps(values))
 
 
 def weights(run: Path) -> dict[str, Tensor]:
@@ -224,7 +221,7 @@ def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_pa
     for loss in ("kd", "infonce"):
         run = tmp_path / loss
         options = ["--model", str(start), "--data", str(retrieval), "--loss", loss, *SHORT]
-        assert main(["sct", "--config", "authors-sct", "--output", str(run), *options]) == 0
+        assert main(["sct", "--preset", "authors-sct", "--output", str(run), *options]) == 0
         found = [entry["loss"] for entry in logged(run) if "loss" in entry]
         assert found[-1] < found[0]
         assert "echo.weight" in weights(run)
@@ -239,52 +236,17 @@ def test_sct_starts_without_sap_from_an_english_or_a_multilingual_head(retrieval
     for english, pieces in ((GOLDEN / "en_lsr", 358), (multilingual, config.vocab_size)):
         run = tmp_path / f"run-{pieces}"
         options = ["--encoder", str(GOLDEN / "m_encoder"), "--english", str(english), "--data", str(retrieval)]
-        assert main(["sct", "--config", "paper-sct", "--output", str(run), "--views", "pivot", *options, *SHORT]) == 0
+        assert main(["sct", "--preset", "paper-sct", "--output", str(run), "--views", "pivot", *options, *SHORT]) == 0
         found = [entry["loss"] for entry in logged(run) if "loss" in entry]
         assert found[-1] < found[0]
         assert MilcoEncoder.from_pretrained(run / "model", device="cpu").vocabulary.english_size == pieces
-
-
-@pytest.mark.parametrize("teacher", ["m_encoder", "en_lsr"])
-def test_the_dense_baseline_is_aligned_and_distilled(
-    teacher: str, start: Path, bitext: Path, retrieval: Path, tmp_path: Path
-) -> None:
-    """With a teacher of the encoder's size or of the connector's; the model states its pooling."""
-    aligned = tmp_path / "aligned"
-    options = ["--dense", "cls", "--teacher", str(GOLDEN / teacher), "--steps", "12"]
-    assert main(sap(start, bitext, aligned, *options)) == 0
-    dense = ["--model", str(aligned / "model"), "--data", str(retrieval), "--dense", "cls"]
-    run = tmp_path / "run"
-    assert main(["sct", "--config", "dense-sct", "--output", str(run), *dense, *SHORT]) == 0
-    for path in (aligned, run):
-        found = [entry["loss"] for entry in logged(path) if "loss" in entry]
-        assert found[-1] < found[0]
-    before, after = weights(aligned), weights(run)
-    changed = {name.split(".")[0] for name, tensor in after.items() if not torch.equal(tensor, before[name])}
-    assert changed == {"encoder"}
-    encoder = DenseEncoder(run / "model", device="cpu")
-    assert encoder.pooling == "cls"
-    assert np.allclose(np.linalg.norm(encoder.encode_query(["river"]), axis=1), 1, atol=1e-5)
-
-
-def test_a_dense_teacher_of_another_size_is_refused(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """With all three sizes."""
-    other = tmp_path / "other"
-    BertModel(BertConfig(358, 16, 1, 2, 16)).save_pretrained(other)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        if (GOLDEN / "en_lsr" / name).exists():
-            shutil.copy(GOLDEN / "en_lsr" / name, other)
-    error = refused(capfd, sap(start, bitext, tmp_path / "run", "--dense", "mean", "--teacher", str(other)))
-    assert f"--teacher {other} has 16 dimensions" in error
 
 
 def test_lexecho_of_the_paper_is_an_option(
     start: Path, retrieval: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """The model has the variant, pooling and special tokens; another variant cannot follow."""
-    options = ["--config", "paper-sct", "--data", str(retrieval), *SHORT]
+    options = ["--preset", "paper-sct", "--data", str(retrieval), *SHORT]
     chosen = ["--echo-variant", "paper", "--source-pool", "max", "--source-drop-special"]
     assert main(["sct", *options, "--model", str(start), "--output", str(tmp_path / "run"), *chosen]) == 0
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
@@ -296,35 +258,9 @@ def test_lexecho_of_the_paper_is_an_option(
     )
 
 
-def test_checkpoints_are_evaluated_and_the_best_is_kept(
-    start: Path, bitext: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """nDCG@10 is in the log; the weights are those of a run without evaluation."""
-    values = iter([0.2, 0.5, 0.3, 0.1])
-    measured = []
-
-    def measure(self: CheckpointEvaluation, checkpoint: Path, device: torch.device, is_dense: bool) -> float:
-        measured.append(original(self, checkpoint, device, is_dense))
-        return next(values)
-
-    original = CheckpointEvaluation.measure
-    monkeypatch.setattr(CheckpointEvaluation, "measure", measure)
-    run, plain = tmp_path / "run", tmp_path / "plain"
-    options = ["--save-steps", "2", "--keep", "1"]
-    assert main(sap(start, bitext, run, *options, "--evaluate", "sample-en")) == 0
-    found = [entry["nDCG@10/sample-en"] for entry in logged(run) if "nDCG@10/sample-en" in entry]
-    assert found == [0.2, 0.5, 0.3, 0.1]
-    assert all(0 < value <= 1 for value in measured)
-    assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-8"]
-    assert json.loads((run / "best.json").read_text()) == {"step": 4, "nDCG@10": 0.5}
-    assert "nDCG@10 0.1000 on sample-en, the best 0.5000 in checkpoint-4" in capfd.readouterr().err
-    assert main(sap(start, bitext, plain, *options)) == 0
-    assert all(torch.equal(tensor, weights(plain)[name]) for name, tensor in weights(run).items())
-
-
 def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retrieval: Path, tmp_path: Path) -> None:
-    """Alone and next to queries; the log has how often the own language comes first. A run resumes."""
-    options = ["sct", "--config", "parallel-sct", "--model", str(start), "--group-size", "1"]
+    """Alone and next to queries. A run resumes."""
+    options = ["sct", "--preset", "parallel-sct", "--model", str(start), "--group-size", "1"]
     options += "--steps 12 --batch-size 3 --log-steps 4 --learning-rate 1e-3 --lambda-passage 0 --save-steps 6".split()
     options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
     alone, mixed = ["--parallel", str(bitext)], ["--parallel", f"{bitext}=.5", "--data", str(retrieval)]
@@ -333,7 +269,6 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
         assert main([*options, *data, "--output", str(run)]) == 0
         entries = [entry for entry in logged(run) if "parallel" in entry]
         assert entries[-1]["parallel"] < entries[0]["parallel"]
-        assert entries[-1]["nearest/own/text"] > 0
         assert ("infonce" in entries[-1]) == (name == "mixed")
         before = weights(run)
         shutil.rmtree(run / "model")
@@ -341,16 +276,13 @@ def test_sct_across_languages_learns_and_resumes(start: Path, bitext: Path, retr
         assert main([*options, *data, "--output", str(run)]) == 0
         after = weights(run)
         assert all(torch.equal(before[key], after[key]) for key in before)
-        assert [entry for entry in logged(run) if "parallel" in entry][-1]["nearest/own/text"] == pytest.approx(
-            entries[-1]["nearest/own/text"]
-        )
 
 
 def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
     start: Path, bitext: Path, retrieval: Path, tmp_path: Path
 ) -> None:
     """Its loss is logged for both kinds of batches and falls, as does alignment's."""
-    options = ["sct", "--config", "parallel-sct", "--model", str(start), "--dense-teacher", str(start)]
+    options = ["sct", "--preset", "parallel-sct", "--model", str(start), "--dense-teacher", str(start)]
     options += ["--alignment-weight", ".5"]
     options += ["--parallel", f"{bitext}=.5", "--data", str(retrieval), "--group-size", "1", "--views", "pivot"]
     options += "--steps 12 --batch-size 3 --log-steps 6 --learning-rate 1e-3 --lambda-passage 0".split()
@@ -376,10 +308,7 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel a=.2 a=.7", "source a is given twice"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd"),
-        ("--data x --dense cls --dense-teacher x", "--dense cls and --dense-teacher"),
         ("--data x --source-pool max", "--source-pool: it is of the source view"),
-        ("--data {pairs} --evaluate nope", "unknown corpus 'nope'"),
-        ("--data x --dense cls --probe x", "--dense cls and --probe"),
         ("--data {pairs} --languages de yo", "--languages yo"),
         ("--parallel {bitext}", "60 English sentences"),
     ],
@@ -389,7 +318,7 @@ def test_data_of_sct_that_cannot_be_right_is_refused(
 ) -> None:
     """With the value and the fix, exit code 2, before training."""
     given = options.format(bitext=bitext, pairs=retrieval).split()
-    assert main(["sct", "--config", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
+    assert main(["sct", "--preset", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
     assert words in capfd.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
@@ -400,7 +329,7 @@ def test_missing_data_is_reported_with_everything_else_that_is_wrong(
 ) -> None:
     """One run of the command shows all of it."""
     with pytest.raises(InvalidOptions) as raised:
-        validate(config_class(config="mine", warmup=1.5))
+        validate(config_class(preset="mine", optimizer=OptimizerOptions(warmup=1.5)))
     assert [str(error).partition(" ")[0].strip(":") for error in raised.value.errors] == [
         f"`{missing}`",
         "`warmup=1.5`",
@@ -410,18 +339,20 @@ def test_missing_data_is_reported_with_everything_else_that_is_wrong(
 def test_a_damaged_configuration_of_a_run_is_named(
     start: Path, bitext: Path, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """In one line."""
+    """In one line; so is that of a run of release 0.3."""
     shutil.copytree(run, tmp_path / "copy")
-    for content in ("", "a: [b"):
-        (tmp_path / "copy" / "config.yaml").write_text(content)
-        assert main(sap(start, bitext, tmp_path / "copy")) == 2
-        assert "config.yaml is damaged" in capfd.readouterr().err
+    for content in ("", "[]"):
+        (tmp_path / "copy" / "config.json").write_text(content)
+        assert "config.json" in refused(capfd, sap(start, bitext, tmp_path / "copy"))
+    (tmp_path / "copy" / "config.json").rename(tmp_path / "copy" / "config.yaml")
+    error = refused(capfd, sap(start, bitext, tmp_path / "copy"))
+    assert "is a run of release 0.3" in error and f"--model {tmp_path / 'copy' / 'checkpoint-8'}" in error
 
 
 def test_a_run_can_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
     """It keeps the weights of both and adds a connector, as in the paper."""
     arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
-    with_parts(tmp_path / "tiny-sap.yaml")
+    with_parts(tmp_path / "tiny-sap.json")
     assert main(arguments) == 0
     found = weights(tmp_path / "run")
     encoder, english = (load_file(GOLDEN / name / "model.safetensors") for name in ("m_encoder", "en_lsr"))
@@ -502,7 +433,7 @@ def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
 @pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
 def test_every_schedule_begins_with_the_warm_up(name: str) -> None:
     """From 0 to the peak, in so many steps."""
-    config = SapConfig(config="", schedule=name, warmup=10, learning_rate=1.0)
+    config = OptimizerOptions(schedule=name, warmup=10, learning_rate=1.0)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=config.learning_rate)
     schedule = make_schedule(optimizer, config, steps=100)
     rates = []
@@ -547,7 +478,7 @@ def test_a_run_without_checkpoints_accepts_other_options(start: Path, bitext: Pa
     for name in ("model", "checkpoint-4", "checkpoint-8"):
         shutil.rmtree(run / name)
     assert main(sap(start, bitext, run, "--steps", "1")) == 0
-    assert yaml.safe_load((run / "config.yaml").read_text())["steps"] == 1
+    assert json.loads((run / "config.json").read_text())["steps"] == 1
 
 
 def test_overwrite_removes_nothing_if_the_options_are_refused(
@@ -610,7 +541,7 @@ def test_the_advice_of_a_failed_run_works(
     )
     assert f"--model {tmp_path / 'run' / 'checkpoint-4'}" in advice
     again = [*sap(start, bitext, tmp_path / "run")[:3], "--steps", "1", *advice.split()]
-    with_parts(tmp_path / "tiny-sap.yaml")
+    with_parts(tmp_path / "tiny-sap.json")
     assert main(again) == 0
     assert (tmp_path / "other" / "model").is_dir()
 
@@ -664,32 +595,33 @@ def test_a_missing_extra_is_named(
     assert "pip install '.[train]'" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("*.yaml")))
-def test_every_configuration_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
-    """The configurations of the package have known keys of the right types."""
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
+    """Its values are those of the help page."""
     stage = name.rpartition("-")[2]
     with pytest.raises(SystemExit) as ended:
-        main([stage, "--config", name, "--help"])
+        main([stage, "--preset", name, "--help"])
     assert ended.value.code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--config", "mini-spa"], ["mini-spa", "mini-sap"]),
-        (["--config", "{tmp}/bad.yaml"], ["learning-rat", "learning-rate"]),
-        (["--config", "{tmp}/kind.yaml"], ["batch-size", "an integer", "'many'"]),
-        (["--config", "{tmp}/norwegian.yaml"], ["languages has an unquoted yes, no, on or off", "in quotes"]),
-        (["--config", "mini-sap"], ["--bitext"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "30,522"]),
-        (["--config", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
-        (["--config", "mini-sap", "--config", "nope"], ["--config is given twice"]),
-        (["--config", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
+        (["--preset", "mini-spa"], ["mini-spa", "mini-sap"]),
+        (["--preset", "{tmp}/bad.json"], ["learning_rat", "learning_rate"]),
+        (["--preset", "{tmp}/kind.json"], ["batch_size", "int", "'many'"]),
+        (["--preset", "{tmp}/earlier.yaml"], ["release 0.3 read", "write its options as JSON"]),
+        (["--config", "mini-sap"], ["unknown option '--config'", "--preset"]),
+        (["--preset", "mini-sap"], ["--bitext"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "30,522"]),
+        (["--preset", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+        (["--preset", "mini-sap", "--preset", "nope"], ["--preset is given twice"]),
+        (["--preset", "mini-sap", "--model", "mini", "--english", "x"], ["--model and --english"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
         (
             [
-                "--config",
+                "--preset",
                 "mini-sap",
                 "--bitext",
                 "{bitext}",
@@ -698,22 +630,20 @@ def test_every_configuration_is_valid(name: str, capfd: pytest.CaptureFixture) -
             ],
             ["--part-rates encoder=0 connector=0 decoder=0"],
         ),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "{bitext}/de-en.tsv"], ["de-en.tsv is given twice"]),
-        (["--config", "{tmp}/twice.yaml"], ["seed is given twice"]),
-        (["--config", "paper-sct"], ["paper-sct.yaml: data is an option of milco train sct only"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
-        (["--config", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "{bitext}/de-en.tsv"], ["de-en.tsv is given twice"]),
+        (["--preset", "paper-sct"], ["preset paper-sct is of the other stage: milco train sct"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
+        (["--preset", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
     ],
 )
 def test_bad_input_is_reported_in_one_line(
     arguments: list[str], words: list[str], bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """With the value and the fix, exit code 2, before training."""
-    (tmp_path / "bad.yaml").write_text("learning-rat: 1\n")
-    (tmp_path / "kind.yaml").write_text("batch-size: many\n")
-    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2\n")
-    (tmp_path / "norwegian.yaml").write_text("languages: [de, no]\n")
+    (tmp_path / "bad.json").write_text('{"learning_rat": 1}')
+    (tmp_path / "kind.json").write_text('{"batch_size": "many"}')
+    (tmp_path / "earlier.yaml").write_text("seed: 1\n")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "de-en.tsv").write_text("ein Satz\ta sentence\nallein\n")
     names = {"tmp": tmp_path, "bitext": bitext, "golden": GOLDEN}
@@ -745,36 +675,37 @@ def test_bad_input_is_reported_in_one_line(
 def test_ranges_and_choices_are_validated_first(
     option: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In both stages, on the command line and in a YAML file; no data is read."""
+    """In both stages, on the command line and in a JSON file; no data is read."""
     stage, _, rest = option.rpartition("--")
     name, _, value = rest.partition(" ")
     monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text(f"{name}: [{value}]\n" if name in ("views", "part-rates") else f"{name}: {value}\n")
+    several = name in ("views", "part-rates")
+    # JSON has no number that is not finite.
+    content = [value] if several else 0 if value in ("inf", "nan") else json.loads(value)
+    Path("bad.json").write_text(json.dumps({name.replace("-", "_"): content}))
     for command in [stage.strip()] if stage else ["sap", "sct"]:
-        for given in (["--config", f"mini-{command}", *option.split()[-2:]], ["--config", "bad.yaml"]):
+        for given in (["--preset", f"mini-{command}", *option.split()[-2:]], ["--preset", "bad.json"]):
             error = refused(capfd, [command, *given, "--bitext" if command == "sap" else "--data", "nowhere"])
-            assert name in error and words in error
-    assert list(tmp_path.iterdir()) == [tmp_path / "bad.yaml"]
+            assert name in error and words.removeprefix("must be a finite number ") in error
+    assert list(tmp_path.iterdir()) == [tmp_path / "bad.json"]
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("bitext: " + 2000 * "[" + 2000 * "]", "is not YAML: "),
-        ("steps: !!bool x", "is not YAML: "),
-        ("bitext: [[a, b], c]", "bitext expects a list or mapping of strings and numbers, got a list"),
-        ("part-rates: {encoder: {a: 1}}", "part-rates expects a list or mapping of strings and numbers, got a dict"),
-        (f"learning-rate: 1{400 * '0'}", "learning-rate expects a number"),
-        ('model: "a\\0b"', "--model 'a\\x00b' has a NUL character"),
+        ('{"bitext": ' + 2000 * "[" + 2000 * "]" + "}", "is not JSON: "),
+        ('{"steps": true}', "steps expects int, got True"),
+        ('{"bitext": [["a", "b"], "c"]}', "bitext expects str values, got [['a', 'b'], 'c']"),
+        ('{"learning_rate": "1e-3"}', "learning_rate expects float, got '1e-3'"),
+        ('{"seed": null}', "seed expects int, got None"),
+        ('{"model": "a\\u0000b"}', "--model 'a\\x00b' has a NUL character"),
     ],
-    ids=["brackets", "tag", "list", "mapping", "number", "NUL"],
+    ids=["brackets", "boolean", "list", "text", "null", "NUL"],
 )
-def test_a_strange_configuration_is_one_error(
-    content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """Whatever YAML can express and an option cannot be."""
-    (tmp_path / "strange.yaml").write_text(content)
-    error = refused(capfd, ["sap", "--config", str(tmp_path / "strange.yaml"), "--output", str(tmp_path / "run")])
+def test_a_strange_preset_is_one_error(content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Whatever JSON can express and an option cannot be."""
+    (tmp_path / "strange.json").write_text(content)
+    error = refused(capfd, ["sap", "--preset", str(tmp_path / "strange.json"), "--output", str(tmp_path / "run")])
     assert words in error
 
 
@@ -787,7 +718,7 @@ def test_products_outside_of_autocast_are_fast_on_a_gpu(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     before = torch.get_float32_matmul_precision()
     try:
-        train(SapConfig(config="paper-sap", bitext=("mmarco",), dtype=dtype))
+        train(replace_options(PAPER_SAP, dtype=dtype))
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision(before)

@@ -27,7 +27,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import lexical_teacher, teachers
 from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
-from milco_pyserini.train.teachers import MaskedLanguageModelTeacher, open_teacher, validate_vocabulary
+from milco_pyserini.train.teachers import MaskedLanguageModelTeacher, validate_vocabulary
 
 CHECKPOINT = GOLDEN / "en_lsr"
 # The English side of the golden bitext.
@@ -101,15 +101,6 @@ def test_prepared_batches_can_be_split_by_rows() -> None:
         torch.testing.assert_close(part, teacher.targets(prepared)[1:])
 
 
-def test_a_lexical_teacher_survives_a_round_trip(tmp_path: Path) -> None:
-    """Weights and tokenizer, in one file."""
-    saved = lexical()
-    saved.save(tmp_path / "teacher.npz")
-    found = open_teacher(str(tmp_path / "teacher.npz"), tokenizer(), lambda: [])
-    assert found.vocabulary == saved.vocabulary
-    assert torch.equal(targets(found, *COUNTED), targets(saved, *COUNTED))
-
-
 def test_targets_are_truncated_to_max_length() -> None:
     """The student does not see the rest either."""
     assert held(lexical(max_length=2), "the book river").keys() == {"book"}
@@ -125,7 +116,7 @@ def test_fitting_reads_a_limited_number_of_texts(monkeypatch: pytest.MonkeyPatch
         yield from COUNTED
         raise AssertionError("read too far")
 
-    teacher = open_teacher("lexical", tokenizer(), stream())
+    teacher = LexicalTeacher.fit(stream(), tokenizer())
     assert torch.equal(targets(teacher, *COUNTED), targets(lexical(), *COUNTED))
 
 
@@ -134,16 +125,6 @@ def test_too_few_texts_are_refused(texts: list[str]) -> None:
     """Before training, rather than with a loss of zero."""
     with pytest.raises(MilcoError, match=f"needs thousands of English texts, not {len(texts)}"):
         LexicalTeacher.fit(texts, tokenizer())
-
-
-@pytest.mark.parametrize("content", [None, b"no archive", b""])
-def test_an_invalid_teacher_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """Missing, of another kind, or empty: the error has the path."""
-    path = tmp_path / "teacher.npz"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(MilcoError, match=r"teacher\.npz (does not exist|is not a lexical teacher)"):
-        open_teacher(path, tokenizer(), lambda: [])
 
 
 @pytest.mark.parametrize(
@@ -261,7 +242,7 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
 def test_an_invalid_teacher_name_is_refused() -> None:
     """Neither a directory nor a hub name."""
     with pytest.raises(MilcoError, match="a hub name such as naver/splade-v3, or 'lexical'"):
-        open_teacher("./splade", tokenizer(), lambda: [])
+        MaskedLanguageModelTeacher.from_pretrained("./splade")
 
 
 def test_a_failed_download_is_reported_with_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,4 +253,4 @@ def test_a_failed_download_is_reported_with_an_alternative(monkeypatch: pytest.M
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(MilcoError, match=r"'naver/splade-v3' .*accepted its terms.*lexical"):
-        open_teacher("naver/splade-v3", tokenizer(), lambda: [])
+        MaskedLanguageModelTeacher.from_pretrained("naver/splade-v3")

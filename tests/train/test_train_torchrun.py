@@ -14,7 +14,6 @@ from pathlib import Path
 import orjson
 import pytest
 import torch
-import yaml
 from golden_set import GOLDEN, bent
 from safetensors.torch import load_file
 from torch import Tensor
@@ -66,19 +65,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores = [draw.uniform(-3, 5) for _ in passages]
         lines.append({"query": text(number), "positives": passages[:1], "negatives": passages[1:], "scores": scores})
     (place / "pairs.de.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    common = {"learning-rate": 1e-3, "log-steps": 1, "save-steps": 2, "steps": STEPS}
-    common |= {"device": "cpu", "dtype": "float32", "batch-size": 4}
-    sap = {"teacher": str(GOLDEN / "en_lsr"), "bitext": [str(place / "de-en.tsv")], "max-length": 32}
-    sct = {"data": [str(place / "pairs.de.jsonl")], "group-size": 4, "query-max-length": 16, "passage-max-length": 32}
-    (place / "sap.yaml").write_text(yaml.safe_dump(common | sap), encoding="utf-8")
-    (place / "sct.yaml").write_text(yaml.safe_dump(common | sct), encoding="utf-8")
+    common = {"learning_rate": 1e-3, "log_steps": 1, "save_steps": 2, "steps": STEPS}
+    common |= {"device": "cpu", "dtype": "float32", "batch_size": 4}
+    sap = {"teacher": str(GOLDEN / "en_lsr"), "bitext": [str(place / "de-en.tsv")], "max_length": 32}
+    sct = {"data": [str(place / "pairs.de.jsonl")], "group_size": 4, "query_max_length": 16, "passage_max_length": 32}
+    (place / "sap.json").write_text(json.dumps(common | sap), encoding="utf-8")
+    (place / "sct.json").write_text(json.dumps(common | sct), encoding="utf-8")
     return place
 
 
 def arguments(place: Path, stage: str, name: str, model: str, *more: str) -> list[str]:
     """Return the arguments of a short run in the directory name."""
     start = place / model if model == "still" else place / model / "checkpoint"
-    given = ["--config", str(place / f"{stage}.yaml"), "--model", str(start), "--output", str(place / name)]
+    given = ["--preset", str(place / f"{stage}.json"), "--model", str(start), "--output", str(place / name)]
     return [stage, *given, *more]
 
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import orjson
 
@@ -60,35 +60,34 @@ class BitextPair(NamedTuple):
     english: str
 
 
-class BitextStats(NamedTuple):
-    """Numbers of pairs, and of rows that are skipped because one side is empty.
+class BitextSource(ABC):
+    """Sentence pairs of one language in files with an index. collection: the name given to open_bitext()."""
 
-    digest: of the pairs; "" for a collection on the hub, whose revision is fixed.
-    """
+    def __init__(self, collection: str, name: str, language: str) -> None:
+        self.collection = collection
+        self.name = name
+        self.language = language
 
-    pairs: int
-    digest: str = ""
-    skipped: int = 0
+    @cached_property
+    @abstractmethod
+    def index(self) -> PairIndex:
+        """The number and the digest of the pairs, and where they are in the files.
 
+        The first access reads all files, unless the index is in the cache, so broken lines are found before training.
+        Raises MilcoError with file and line.
+        """
 
-class BitextSource(Protocol):
-    """Sentence pairs of one language. collection: the name that open_bitext() was given for them."""
-
-    collection: str
-    name: str
-    language: str
-
-    def stats(self) -> BitextStats:
-        """Return the numbers and the digest of the pairs. Raises MilcoError if they cannot be read."""
+    @abstractmethod
+    def parse(self, row: Row) -> BitextPair:
+        """Return the pair of a row, stripped of surrounding white space."""
 
     def rows(self, block: int) -> list[Row]:
         """Return the pairs [block x BLOCK, (block + 1) x BLOCK), as they are in the files."""
-
-    def parse(self, row: Row) -> BitextPair:
-        """Return the pair of a row."""
+        return self.index.rows(block)
 
     def pairs(self) -> Iterator[BitextPair]:
-        """Yield the pairs from the start, always in the same order and in constant memory."""
+        """Yield the pairs in file order, in constant memory."""
+        return (self.parse(row) for block in range(len(self.index.offsets) - 1) for row in self.rows(block))
 
 
 def open_bitext(
@@ -132,43 +131,7 @@ def open_bitext(
     return [source for source in sources if source.language in languages]
 
 
-class IndexedBitext(ABC):
-    """Sentence pairs of one language in files with an index, which stats() builds or finds in the cache.
-
-    collection: the name that open_bitext() was given for them.
-    """
-
-    def __init__(self, collection: str, name: str, language: str) -> None:
-        self.collection = collection
-        self.name = name
-        self.language = language
-
-    @cached_property
-    @abstractmethod
-    def index(self) -> PairIndex:
-        """The index, which the first access builds if it is not in the cache."""
-
-    @abstractmethod
-    def parse(self, row: Row) -> BitextPair:
-        """Return the pair of a row, stripped of surrounding white space."""
-
-    def stats(self) -> BitextStats:
-        """Return the numbers and the digest of the pairs.
-
-        The first call reads all files, so broken lines are found before training. Raises MilcoError with file and line.
-        """
-        return BitextStats(self.index.pairs, self.index.digest, self.index.skipped)
-
-    def rows(self, block: int) -> list[Row]:
-        """Return the pairs of a block, as they are in the files."""
-        return self.index.rows(block)
-
-    def pairs(self) -> Iterator[BitextPair]:
-        """Yield the pairs in file order. Raises as stats() does."""
-        return (self.parse(row) for block in range(len(self.index.offsets) - 1) for row in self.rows(block))
-
-
-class BitextFile(IndexedBitext):
+class BitextFile(BitextSource):
     """The sentence pairs of one file.
 
     Args:
@@ -246,8 +209,8 @@ class BitextFile(IndexedBitext):
         raise MilcoError(f"{self._path}: no language in the file name: name it {_NAMING}{alternative}")
 
 
-class HubBitext(IndexedBitext):
-    """The pairs of one language of a collection, downloaded by stats() to the hub's cache.
+class HubBitext(BitextSource):
+    """The pairs of one language of a collection, downloaded for the index to the hub's cache.
 
     Args:
         collection: name in COLLECTIONS.
@@ -274,10 +237,6 @@ class HubBitext(IndexedBitext):
         """Return the pair of an unpacked line."""
         text, _, english = row[0].decode().partition("\t")
         return BitextPair(self.language, text, english)
-
-    def stats(self) -> BitextStats:
-        """Return the numbers of pairs and of skipped rows. Raises MilcoError for a damaged file."""
-        return BitextStats(self.index.pairs, skipped=self.index.skipped)
 
     def _scan(self, paths: list[Path]) -> Scan:
         for path in paths:

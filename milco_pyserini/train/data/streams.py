@@ -86,7 +86,7 @@ class BitextStream(ExampleStream):
         self.sources = list(sources)
         self.seed = seed
         self.concatenate = concatenate
-        self.sizes = [source.stats().pairs for source in self.sources]
+        self.sizes = [source.index.pairs for source in self.sources]
         self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
         # How far each source is from its next example at the start, of the distance between two of them.
         draw = random.Random(f"{seed}")

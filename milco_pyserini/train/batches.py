@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -79,46 +79,35 @@ class ContrastCollator:
 
     def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Tokenize a batch."""
-        batch = self.tokenize(examples)
+        collate: Any = self.translations if isinstance(examples[0], Translations) else self.groups
+        batch = collate(examples)
         return batch | {"texts": batch_texts(examples)} if self.with_texts else batch
 
-    def tokenize(self, examples: list[QueryGroup] | list[Translations]) -> dict:
-        """Return the batch without its texts."""
-        if isinstance(examples[0], Translations):
-            translations = cast(list[Translations], examples)
-            batch = collate_translations(translations, self.texts, self.passage_length)
-            if self.teacher is not None:
-                batch["teacher"] = self.teacher.prepare(
-                    [
-                        BitextPair(*row)
-                        for example in translations
-                        for row in zip(example.languages, example.texts, example.english, strict=True)
-                    ]
-                )
-            return batch
-        groups = cast(list[QueryGroup], examples)
-        passages = [passage for group in groups for passage in group.passages]
+    def translations(self, examples: list[Translations]) -> dict:
+        """Return a batch of translations without its texts."""
+        rows = [
+            row for example in examples for row in zip(example.languages, example.texts, example.english, strict=True)
+        ]
+        batch = {
+            "text": self.texts([text for _, text, _ in rows], self.passage_length),
+            "meaning": torch.tensor([place for place, example in enumerate(examples) for _ in example.texts]),
+            "is_query": torch.tensor([not joined for example in examples for joined in example.joined]),
+            "languages": {"text": [language for language, _, _ in rows]},
+        }
+        return batch | {"teacher": self.teacher.prepare([BitextPair(*row) for row in rows])} if self.teacher else batch
+
+    def groups(self, groups: list[QueryGroup]) -> dict:
+        """Return a batch of queries and their passages without its texts."""
         batch = {
             "query": self.texts([group.query for group in groups], self.query_length),
-            "passage": self.texts(passages, self.passage_length),
+            "passage": self.texts([passage for group in groups for passage in group.passages], self.passage_length),
             "languages": {
                 "query": [group.language for group in groups],
                 "passage": [group.language for group in groups for _ in group.passages],
             },
         }
-        if all(group.scores is not None for group in groups):
-            batch["scores"] = torch.tensor([group.scores for group in groups])
-        return batch
-
-
-def collate_translations(examples: Sequence[Translations], texts: TextCollator, max_length: int) -> dict:
-    """Return the arguments of ContrastiveLoss.forward() for translations, and "languages"."""
-    return {
-        "text": texts([text for example in examples for text in example.texts], max_length),
-        "meaning": torch.tensor([place for place, example in enumerate(examples) for _ in example.texts]),
-        "is_query": torch.tensor([not joined for example in examples for joined in example.joined]),
-        "languages": {"text": [language for example in examples for language in example.languages]},
-    }
+        scores = [group.scores for group in groups]
+        return batch if None in scores else batch | {"scores": torch.tensor(scores)}
 
 
 def pair_length(pair: BitextPair) -> int:

@@ -6,7 +6,7 @@ PosixPath('checkpoints/paper-sct')
 """
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
@@ -18,6 +18,7 @@ from milco_pyserini.train.data.retrieval import COLLECTIONS
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 
 _PARTS = {"encoder": "BAAI/bge-m3-unsupervised", "english": "naver/splade-v3"}
+_COSINE: dict[str, Any] = {"schedule": "cosine", "warmup": 0.03}
 _FROZEN = ("encoder.embeddings=0", *(f"encoder.encoder.layer.{number}=0" for number in range(6)))
 
 # The values of the paper's table (MILCO, ICLR 2026, appendix: training configurations). The authors used 128 GPU dies
@@ -47,8 +48,7 @@ PAPER_SCT = replace_options(
     query_max_length=512,
     batch_size=8,
     epochs=8.0,
-    schedule="cosine",
-    warmup=0.03,
+    **_COSINE,
     dtype="bfloat16",
     workers=1,
 )
@@ -82,8 +82,7 @@ PARALLEL_SCT = replace_options(
     lambda_passage=1e-3,
     batch_size=16,
     learning_rate=5e-6,
-    schedule="cosine",
-    warmup=0.03,
+    **_COSINE,
     workers=1,
 )
 
@@ -107,8 +106,7 @@ MINI_SAP = replace_options(
         *(*_FROZEN, "encoder.encoder.layer.6=0", "encoder.encoder.layer.7=0", "echo=0"),
         *("connector.projector=1e-4", "connector.dense=1e-5", "connector.layer_norm=5e-4", "decoder=1e-3"),
     ),
-    schedule="cosine",
-    warmup=0.03,
+    **_COSINE,
     log_steps=20,
     save_steps=200,
     seed=1,
@@ -137,8 +135,7 @@ MINI_SCT = replace_options(
         *(*_FROZEN, "echo=0"),
         *("connector.projector=7e-5", "connector.dense=1e-5", "connector.layer_norm=1e-4", "decoder=3e-4"),
     ),
-    schedule="cosine",
-    warmup=0.03,
+    **_COSINE,
     log_steps=20,
     save_steps=100,
     seed=1,

@@ -24,7 +24,7 @@ from milco_pyserini.train.trainer import TrainingTask, join_processes
 POOLING = "mean"
 
 
-class DenseTeacher(nn.Module):
+class DenseAlignmentTeacher(nn.Module):
     """A frozen dense encoder: its vectors of the English sides are the targets of alignment."""
 
     def __init__(self, name: str, max_length: int) -> None:
@@ -45,7 +45,7 @@ class DenseTeacher(nn.Module):
         """Return float32 [B, d], L2-normalized."""
         return functional.normalize(dense_vectors(self.model, prepared, self._pooling), dim=1)
 
-    def train(self, mode: bool = True) -> "DenseTeacher":
+    def train(self, mode: bool = True) -> "DenseAlignmentTeacher":
         """Stay in eval mode."""
         return super().train(False)
 
@@ -56,9 +56,9 @@ class DenseAlignmentLoss(nn.Module):
     (Reimers and Gurevych, 2020.) The teacher has the size of the encoder.
     """
 
-    teacher: DenseTeacher
+    teacher: DenseAlignmentTeacher
 
-    def __init__(self, model: MilcoModel, teacher: DenseTeacher, dtype: torch.dtype) -> None:
+    def __init__(self, model: MilcoModel, teacher: DenseAlignmentTeacher, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
         # Not a submodule: it has no gradients and does not belong in checkpoints.
@@ -108,7 +108,7 @@ def prepare_alignment(config: SapConfig) -> TrainingTask:
     texts = TextCollator.of(encoder)
     stream = bitext_stream(data, sources, config.loop.seed)
     device = join_processes(config.loop.device)
-    teacher = DenseTeacher(config.teachers.teacher, data.max_length).to(device)
+    teacher = DenseAlignmentTeacher(config.teachers.teacher, data.max_length).to(device)
     objective = DenseAlignmentLoss(encoder.model, teacher, choose_dtype(config.loop.dtype, device))
     digests = {f"digest of {source.name}": source.index.digest for source in sources}
     described = {"examples": sum(stream.sizes), **digests}

@@ -149,11 +149,11 @@ MESSAGES = {
     "analyze sweep --vectors vectors/a --topics vectors/a --qrels qrels.txt --prune top-k:5 top-k:5": (
         "milco analyze sweep: error: --prune top-k:5 is given twice. Once is enough."
     ),
-    "train sct": "milco train sct: error: --config is required",
-    "train sct --config paper-sct --data pairs.jsonl --group-size 1": (
+    "train sct --data pairs.jsonl": "milco train sct: error: --output is required without --preset",
+    "train sct --preset paper-sct --data pairs.jsonl --group-size 1": (
         "milco train sct: error: --group-size 1: --loss kd compares the passages of a query, give 2 or more"
     ),
-    "train sct --config paper-sct --data pairs.jsonl --model mini --output notes": (
+    "train sct --preset paper-sct --data pairs.jsonl --model mini --output notes": (
         "milco train sct: error: notes exists and is not a training run: choose another --output"
     ),
 }

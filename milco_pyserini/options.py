@@ -140,7 +140,7 @@ def value_types(options_class: type) -> dict[str, tuple[type, bool]]:
 
     A mapping, and a class with a method parse(), are given as texts.
     """
-    found = {}
+    found: dict[str, tuple[type, bool]] = {}
     fields = {field.name: field for field in dataclasses.fields(options_class)}
     for name, hint in typing.get_type_hints(options_class).items():
         if name in fields and (held := fields[name].metadata.get("held")):

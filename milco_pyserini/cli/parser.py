@@ -97,14 +97,8 @@ def dispatch(prog: str, subcommands: Subcommands, argv: Sequence[str] | None, de
 
     if name in subcommands:
         command = subcommands[name]
-        return run_command(
-            f"{prog} {name}",
-            command.options,
-            command.run,
-            arguments[1:],
-            command.interrupted,
-            defaults=command.defaults,
-        )
+        parts = command.options, command.run, arguments[1:], command.interrupted, _NONE, command.defaults
+        return run_command(f"{prog} {name}", *parts)
     if isinstance(default, Subcommand) and (name.startswith("-") or nearest(name, subcommands) is None):
         return run_command(prog, default.options, default.run, arguments, default.interrupted, subcommands)
     if isinstance(default, str) and name in ("", "-h", "--help"):

@@ -11,7 +11,7 @@ import orjson
 
 from milco_pyserini.defaults import POOLINGS
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit
 from milco_pyserini.model.tokenization import TextTokenizer
 
@@ -78,13 +78,6 @@ def read_pooling(checkpoint: Checkpoint) -> str:
     if len(known) != 1 or known[0] is None:
         raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one as `pooling`")
     return known[0]
-
-
-def write_pooling(directory: Path, pooling: str) -> None:
-    """State a pooling in sentence-transformers' file, as read_pooling() reads it."""
-    path = directory / "1_Pooling" / "config.json"
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, {name: _POOLING_MODES[name] == pooling for name in _POOLING_MODES if name.startswith("pooling_")})
 
 
 def _validate_modules(path: Path) -> None:

@@ -51,17 +51,11 @@ class MineOptions(RewriteOptions):
     """
 
     corpus: str | None = option(None, metavar="NAME|PATH", help="corpus with further passages to search")
-    encoder: str = option(
-        DEFAULT_ENCODER, metavar="CHECKPOINT", help="checkpoint that searches: hub name, directory, or mini (embedded)"
-    )
+    encoder: str = option(DEFAULT_ENCODER, metavar="CHECKPOINT", help="checkpoint: hub name, directory, or mini")
     negatives: int = option(15, minimum=1, help="negatives per query, at most")
     depth: int = option(100, metavar="K", minimum=1, help="hits to choose negatives from")
     max_score: float | None = option(
-        None,
-        metavar="SHARE",
-        above=0,
-        maximum=1,
-        help="share of the best positive's score above which hits are false negatives, such as 0.95",
+        None, metavar="SHARE", above=0, maximum=1, help="share of the best positive score that negatives may reach"
     )
     engine: str = option("exact", choices=("exact", "lucene"), help="search engine")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="search threads")
@@ -78,8 +72,7 @@ class ScoreOptions(RewriteOptions):
     """
 
     teacher: str = option(
-        metavar="CHECKPOINT|lexical",
-        help="cross-encoder (directory or hub name), or lexical: BM25 and an encoder's score, without a download",
+        metavar="CHECKPOINT|lexical", help="cross-encoder, or lexical: BM25 and an encoder's score, without a download"
     )
     encoder: str = option(MINI, metavar="CHECKPOINT", help="encoder of the lexical teacher")
     bm25_weight: float = option(1.0, minimum=0, help="BM25 weight of the lexical teacher")

@@ -43,16 +43,8 @@ def prepare_sap(config: SapConfig) -> TrainingTask:
     objective = AlignmentLoss(encoder.model, teacher, config.objective, choose_dtype(loop.dtype, device))
     collate = AlignmentCollator(texts, teacher, data.max_length)
     digests = {f"digest of {source.name}": source.index.digest for source in sources}
-    return TrainingTask(
-        encoder,
-        objective,
-        stream,
-        {"examples": sum(stream.sizes), **digests},
-        collate,
-        probe,
-        device,
-        data.group_by_length,
-    )
+    described = {"examples": sum(stream.sizes), **digests}
+    return TrainingTask(encoder, objective, stream, described, collate, probe, device, data.group_by_length)
 
 
 def bitext_stream(data: BitextOptions, sources: Sequence[BitextSource], seed: int) -> BitextStream:

@@ -225,21 +225,21 @@ def test_two_processes_equal_one_with_twice_the_batch(
 
 def by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make one process compute the losses of two, each over half of its batch."""
-    error, forward = losses.sparse_mean_squared_error, objectives.Contrast.main_loss
+    error, forward = losses.sparse_mean_squared_error, objectives.ContrastiveLoss.main_loss
 
     def halved_error(student: Tensor, teacher: Tensor, *more: object) -> Tensor:
         halves = zip(student.chunk(2), teacher.chunk(2), strict=True)
         return sum(error(*half, *more) for half in halves) / 2  # type: ignore[arg-type, return-value]
 
     def halved_loss(
-        self: objectives.Contrast, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None
+        self: objectives.ContrastiveLoss, views: list[list[Tensor]], passage_ids: Tensor, scores: Tensor | None
     ) -> Tensor:
         halves = [[[side.chunk(2)[half] for side in view] for view in views] for half in range(2)]
         ids = passage_ids.chunk(2)
         return sum(map(forward, [self] * 2, halves, ids, [scores] * 2)) / 2  # type: ignore[return-value]
 
     monkeypatch.setattr(losses, "sparse_mean_squared_error", halved_error)
-    monkeypatch.setattr(objectives.Contrast, "main_loss", halved_loss)
+    monkeypatch.setattr(objectives.ContrastiveLoss, "main_loss", halved_loss)
 
 
 def test_only_the_first_process_writes(trained: Path) -> None:

@@ -1,18 +1,14 @@
 """Files of training data of both kinds: files in a directory, parsed lines, Parquet files from the hub."""
 
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import visible_files
-from milco_pyserini.io.lines import numbered_lines
-
-T = TypeVar("T")
 
 
 def find_data_files(path: Path, name: re.Pattern[str]) -> list[Path]:
@@ -20,15 +16,6 @@ def find_data_files(path: Path, name: re.Pattern[str]) -> list[Path]:
     if path.is_file():
         return [path]
     return [file for file in visible_files(path) if name.search(file.name)]
-
-
-def parsed_lines(path: Path, parse: Callable[[bytes], T]) -> Iterator[tuple[int, T]]:
-    """Yield (number, parse(line)) for every line; a BadLineError becomes a MilcoError with file and number."""
-    for number, line in numbered_lines(path):
-        try:
-            yield number, parse(line)
-        except BadLineError as error:
-            raise MilcoError(f"{path}:{number}: {error}") from None
 
 
 def parse_json(line: bytes) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from milco_pyserini.corpora.catalog import BENCHMARKS, TOPICS
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_snapshot
+from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json, parsed_lines
+from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json
 
 REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
 REVISION = "refs/convert/parquet"
@@ -151,7 +152,11 @@ class RetrievalFile:
 
     def numbered(self) -> Iterator[tuple[int, RetrievalExample]]:
         """Yield (line number, example). Raises MilcoError with file and line at the first broken line."""
-        for number, example in parsed_lines(self.path, lambda line: read_example(parse_json(line), self.language)):
+        for number, line in numbered_lines(self.path):
+            try:
+                example = read_example(parse_json(line), self.language)
+            except BadLineError as error:
+                raise MilcoError(f"{self.path}:{number}: {error}") from None
             if self._languages is None or example.language in self._languages:
                 yield number, example
 

@@ -81,7 +81,7 @@ HEALTHY_LIMITS = (
 
 @dataclass(frozen=True)
 class TermCounts:
-    """What some texts use. terms: int32 [V_e], numbers of texts that use each pivot term; 0 without texts.
+    """Counts of the terms of some texts. terms: int32 [V_e], the texts that use each pivot term; 0 without texts.
 
     grounded, source: sums over the texts, of their grounded pivot terms and of their source terms: int64 scalars, None
     where they are not known.

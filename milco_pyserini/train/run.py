@@ -56,10 +56,12 @@ def run_stage(config: SapConfig | SctConfig, prepare: Callable[[Any], TrainingTa
     """
     validate(config)
     loop = config.loop
-    prepare = prepare or (prepare_sap if isinstance(config, SapConfig) else prepare_sct)
     if is_finished(config):
         return
-    task = prepare(config)
+    if prepare is not None:
+        task = prepare(config)
+    else:
+        task = prepare_sap(config) if isinstance(config, SapConfig) else prepare_sct(config)
     # The objective has frozen what its loss does not reach.
     validate_trainable(task.encoder.model, config.optimizer)
     set_seed(loop.seed)

@@ -99,7 +99,7 @@ def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[E
     data, seed, block = config.training_data, config.loop.seed, config.loop.batch_size
     shares = parse_shares(data.parallel)
     sources = open_retrieval(data.data, data.languages or None) if data.data else []
-    known = {source.language for source in (*sources, *pairs)}
+    known = {source.language for source in sources} | {source.language for source in pairs}
     for language in data.languages:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))

@@ -242,8 +242,9 @@ def test_a_typing_error_changes_one_word_of_six() -> None:
 
 
 def test_pieces_that_are_no_reason_are_silent_and_budgets_keep_the_strongest() -> None:
-    """Single characters, other alphabets and function words; equal weights stay together."""
-    assert silent_columns(["river", "##er", "a", "バ", "##a", "7", "the", "1945", "naïve"]) == [2, 3, 4, 5, 6, 8]
+    """Single characters, short fragments, other alphabets and function words; equal weights stay together."""
+    pieces = ["river", "##ing", "a", "バ", "##er", "##45", "7", "the", "1945", "naïve"]
+    assert silent_columns(pieces) == [2, 3, 4, 5, 6, 7, 9]
     kept = strongest(torch.tensor([[1.0, 3, 2, 0], [2, 2, 2, 1]]), 2)
     assert kept.tolist() == [[0, 3, 2, 0], [2, 2, 2, 0]]
 

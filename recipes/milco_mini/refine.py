@@ -103,7 +103,7 @@ def clustered(pool: Pool, numbers: list[int], count: int, rng: random.Random) ->
     for seed in rng.sample(range(len(numbers)), count // 2 // NEIGHBORS):
         similarity = vectors @ vectors[seed]
         similarity[similarity > _SAME] = -1
-        chosen |= dict.fromkeys([seed, *similarity.topk(NEIGHBORS - 1).indices.tolist()])
+        chosen |= dict.fromkeys([seed, *similarity.topk(min(NEIGHBORS, len(numbers)) - 1).indices.tolist()])
     others = rng.sample(range(len(numbers)), min(2 * count, len(numbers)))
     return [numbers[place] for place in list(chosen | dict.fromkeys(others))[:count]]
 
@@ -273,6 +273,7 @@ def train_echo(model: MilcoModel, pool: Pool, dropped: list[int], steps: int, se
     head = cast(LexEcho, model.echo).requires_grad_(True)
     optimizer = torch.optim.Adam([head.weight, head.bias], lr=rate)
     ids, special = torch.from_numpy(pool.ids.astype("int64")), torch.tensor(dropped)
+    least, most = BUDGETS[len(BUDGETS) // 2]
     sums: dict[str, float] = defaultdict(float)
     for step, numbers in enumerate(islice(batches(pool, seed), steps), 1):
         batch = Batch(pool, numbers)
@@ -280,7 +281,7 @@ def train_echo(model: MilcoModel, pool: Pool, dropped: list[int], steps: int, se
             logits, echo = encode_by_length(model, batch.places, batch.mask)
         views, tokens = log_saturation(logits), torch.where(batch.mask > 0, ids[batch.places], special[0])
         (source,) = source_views(tokens.unique(), [tokens], [cast(Tensor, echo)], "max", special)
-        pivot = strongest(views[batch.queries], BUDGETS[2][0]) @ strongest(views, BUDGETS[2][1]).T
+        pivot = strongest(views[batch.queries], least) @ strongest(views, most).T
         parts = batch.losses(pivot + source[batch.queries] @ source.T)
         sum(parts.values(), torch.tensor(0.0)).backward()
         optimizer.step()

@@ -25,12 +25,12 @@ from same_language import FORMATS, HITS, find_collection
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.eval.fairness import OWN_LANGUAGE
 from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
+from milco_pyserini.train.dense_encoder import DenseEncoder
 
 if TYPE_CHECKING:
     from recipes.configurations.data import TestCollection

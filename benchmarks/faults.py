@@ -37,7 +37,6 @@ of their own.
 
 import contextlib
 import errno
-import io
 import os
 import random
 import resource
@@ -54,7 +53,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import orjson
 from broken_checkpoints import CHECKPOINTS, Change, load_checkpoint, write_checkpoint
 from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
@@ -108,9 +106,7 @@ class FaultCase:
     reads: str = ""
 
 
-_TERMS, _TEXTS, _DENSE = (
-    f"search --index out --topics {{inputs}}/{name} --output again" for name in ("topics", "topics.tsv", "dense")
-)
+_TERMS = "search --index out --topics {inputs}/topics --output again"
 CASES = (
     FaultCase(
         "encode",
@@ -137,14 +133,6 @@ CASES = (
         every=4,
         moments=8,
         reads=_TERMS,
-    ),
-    FaultCase("index flat", "index --vectors {inputs}/dense --engine flat --output out", every=2, reads=_DENSE),
-    FaultCase("index hnsw", "index --vectors {inputs}/dense --engine hnsw --output out", every=4, reads=_DENSE),
-    FaultCase(
-        "index bm25",
-        "index --corpus {inputs}/corpus.jsonl --engine bm25 --set language=en --output out",
-        every=4,
-        reads=_TEXTS,
     ),
     FaultCase("search", "search --index {inputs}/index --topics {inputs}/topics --output out"),
     FaultCase(
@@ -573,10 +561,8 @@ def preload() -> None:
 
 
 def write_inputs(inputs: Path) -> None:
-    """Write a corpus, topics, vector stores, dense vectors, an index and bitext."""
-    from milco_pyserini.encode.dense_store import write_dense
-
-    (inputs / "dense").mkdir(parents=True)
+    """Write a corpus, topics, vector stores, an index and bitext."""
+    inputs.mkdir(parents=True)
     draw = random.Random(SEED)
     words = "das Haus am Fluss ein Baum the river house music 水 山 电话 la maison un arbre дом река".split()
     texts = [" ".join(draw.choices(words, k=8)) for _ in range(60)]
@@ -592,12 +578,6 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
     (inputs / "qrels.txt").write_text("q0 0 d0 1\n")
     (inputs / "de-en.tsv").write_text("".join(f"das Haus {n}\tthe house {n}\n" for n in range(32)), "utf-8")
-    content = io.BytesIO()
-    write_dense(content, [f"d{n}" for n in range(60)], np.random.default_rng(SEED).random((60, 8), np.float32))
-    (inputs / "dense" / "part.parquet").write_bytes(content.getvalue())
-    manifest = {"format_version": 1, "kind": "documents", "dense": True, "dimensions": 8, "documents": 60}
-    part = {"file": "part.parquet", "bytes": len(content.getvalue()), "checksum": checksum_bytes(content.getvalue())}
-    write_checked(inputs / "dense" / "manifest.json", manifest | {"parts": [part]})
     for line in (
         "encode --corpus corpus.jsonl --encoder mini --output vectors --part-size 30",
         "encode --corpus other.jsonl --encoder mini --output other",

@@ -4,7 +4,7 @@ python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
 Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once
 with both views and indexed by the exact engine; the queries of a view have only its terms. --alpha weights the views of
-"both", as in milco search. BM25 is the engine bm25 with its analyzer for LANG, "BM25, tokens" the same with tokens of
+"both", as in milco search. BM25 is Anserini's with its analyzer for LANG, "BM25, tokens" the same with tokens of
 the encoder.
 """
 
@@ -14,8 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import repository  # noqa: F401
+
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.corpora import open_qrels, open_topics
+from milco_pyserini.corpora import open_corpus, open_qrels, open_topics
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
@@ -139,13 +141,11 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
 
 def bm25_run(collection: CollectionFiles, tokenizer: str | None = None) -> Run:
     """Return the run of Pyserini's BM25, with an analyzer for the collection's language or with a tokenizer."""
-    from milco_pyserini.index import BM25, Index
+    from experiments.bm25 import Words, bm25_hits
 
     topics = list(open_topics(collection.topics))
-    engine = BM25(tokenizer=tokenizer) if tokenizer else BM25(language=collection.language)
-    with tempfile.TemporaryDirectory() as directory:
-        index = Index.build(collection.corpus, Path(directory) / "index", engine)
-        hits = index.searcher().search([topic.text for topic in topics], HITS)
+    words = Words(None if tokenizer else collection.language, tokenizer)
+    hits = bm25_hits(open_corpus(collection.corpus), [topic.text for topic in topics], words, HITS)
     return as_run(zip((topic.id for topic in topics), hits, strict=True))
 
 

@@ -17,7 +17,7 @@ from milco_pyserini.options import option
 PACKAGE = "milco_pyserini"
 # Public modules of packages that import nothing, because these load torch.
 MODULES = (
-    *("encode.corpus", "encode.dense", "encode.plan", "encode.query_table", "explain.explainer", "explain.explanation"),
+    *("encode.corpus", "encode.plan", "encode.query_table", "explain.explainer", "explain.explanation"),
     *("serve.server", "errors", "options"),
 )
 

@@ -1,15 +1,15 @@
 """python -m experiments.latency: engines, and dense baselines in Faiss's HNSW, timed in turn on one core."""
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.dense import open_dense
+from experiments.dense import EF_SEARCH, LINKS, HnswSearcher, build_hnsw, open_dense
 from experiments.timing import SearchQuery, time_searches
 from experiments.workbench import IndexMeasurement, Workbench, measurements_table, validate_workbench
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
@@ -18,10 +18,10 @@ from milco_pyserini.cli.analyze import SweepOptions
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import validate_unique
+from milco_pyserini.errors import MilcoError, validate_unique
 from milco_pyserini.eval.report import FORMATS, render
-from milco_pyserini.index.baselines import HNSW
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.io.files import read_json
+from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.options import option
 
 PROG = "python -m experiments.latency"
@@ -57,7 +57,7 @@ class LatencyOptions(SweepOptions):
     dense: tuple[str, ...] = option(
         (),
         metavar="MODEL",
-        help="dense encoders by hub name or directory, stores of encode --dense, or directories with documents.npy, "
+        help="dense encoders by hub name or directory, directories of experiments.dense, or with documents.npy, "
         "documents.txt (an id per line), queries.npy, queries.txt; of a MILCO checkpoint, the mean of its states",
     )
     dense_pooling: str | None = option(
@@ -119,18 +119,21 @@ def measure_latency(
     variants = parse_variants(prune, engines)
     # Vectors, index and run of each are kept under its name.
     validate_unique("--dense", map(directory_name, dense))
-    hnsw = HNSW()
-    if dense:
-        hnsw.available()
-    label = f"{hnsw.name} M={hnsw.links} ef={hnsw.ef_search}"
+    if dense and importlib.util.find_spec("faiss") is None:
+        raise MilcoError("--dense needs Faiss: pip install '.[dense]'")
+    label = f"hnsw M={LINKS} ef={EF_SEARCH}"
     workbench = Workbench(Path(output), task, variants, rounds, threads, overwrite)
     baselines: dict[str, Path] = {}
     searches: dict[str, SearchQuery] = {}
     for name in dense:
         documents, queries = open_dense(name, dense_pooling, task, workbench.directory / "dense")
-        index = workbench.built(f"hnsw.{directory_name(name)}", f"{name}, {label}", hnsw, documents)
-        baselines[name] = index.path
-        searches[name] = partial(_search, index.searcher(), queries, task.k)
+        path = workbench.directory / "indexes" / f"hnsw.{directory_name(name)}" / "index.faiss"
+        manifest = path.with_name(MANIFEST)
+        if overwrite or not manifest.is_file() or read_json(manifest) != documents.manifest:
+            log(f"{name}, {label}: building")
+            build_hnsw(documents, path)
+        baselines[name] = path.parent
+        searches[name] = _searches(HnswSearcher(documents, path), queries, task.k)
     indexes = {variant: workbench.index(variant) for variant in variants}
     searches |= {str(variant): workbench.open(variant, index) for variant, index in indexes.items()}
     timed = time_searches(searches, len(task.ids), rounds)
@@ -139,8 +142,8 @@ def measure_latency(
     return workbench.report(measurements)
 
 
-def _search(searcher: EngineSearcher, queries: NDArray[np.float32], k: int, number: int) -> Hits:
-    return searcher.search([queries[number]], k)[0]
+def _searches(searcher: HnswSearcher, queries: NDArray[np.float32], k: int) -> SearchQuery:
+    return lambda number: searcher.search(queries[number], k)
 
 
 if __name__ == "__main__":

@@ -168,8 +168,9 @@ def validate_space(directory: Path, cells: Iterable[Cell], drop_vectors: bool) -
     vectors, indexes = [], 0
     for step in steps.values():
         documents = corpus_size(step.corpus or "")
-        vectors.append(documents * (DENSE_BYTES if "--dense" in step.argv else VECTOR_BYTES))
-        indexes += documents * (DENSE_BYTES if "--dense" in step.argv else INDEX_BYTES)
+        is_dense = "experiments.dense" in step.argv
+        vectors.append(documents * (DENSE_BYTES if is_dense else VECTOR_BYTES))
+        indexes += 0 if is_dense else documents * INDEX_BYTES
     needed = (indexes + (max(vectors, default=0) if drop_vectors else sum(vectors))) / 1e9
     place = next(place for place in (directory.absolute(), *directory.absolute().parents) if place.exists())
     free = shutil.disk_usage(place).free / 1e9

@@ -46,7 +46,9 @@ class Step:
     @property
     def corpus(self) -> str | None:
         """The corpus that it encodes; None if it does something else."""
-        return self.argv[3] if self.argv[1:3] == ("encode", "--corpus") else None
+        if self.argv[1:3] == ("encode", "--corpus"):
+            return self.argv[3]
+        return self.argv[4] if self.argv[2:4] == ("experiments.dense", "--corpus") else None
 
     @property
     def prints(self) -> bool:
@@ -143,12 +145,11 @@ class Pipeline:
         output = self.directory / "vectors" / f"{_short(name)}{'.topics' if topics else ''}.{system.name}"
         splits = dataset.split_passages and not topics
         argv = _argv(
-            "milco encode",
+            "python -m experiments.dense" if system.kind == DENSE else "milco encode",
             **{kind: source},
             encoder=self._checkpoint(system),
-            split_passages=splits and system.max_length is None,
+            split_passages=splits and system.max_length is None and system.kind != DENSE,
             max_length=system.max_length if splits else None,
-            dense=system.kind == DENSE,
             query_prompt=system.prompt.format(dataset.instruction) if system.prompt and dataset.instruction else None,
             lowercase=system.lowercase
             and (dataset.lowercase if self.lowercase == AUTHORS else self.lowercase == ALWAYS),
@@ -160,20 +161,9 @@ class Pipeline:
     def index(self, system: System, dataset: Dataset, prune: str | None = None) -> Step:
         """Index the documents, pruned by a rule."""
         output = self.directory / "indexes" / f"{_short(dataset.corpus)}.{system.name}{_suffix(prune=prune)}"
-        given: dict[str, Any]
-        inputs: tuple[Step, ...] = ()
-        reads: tuple[Source, ...] = ()
-        if system.kind == BM25:
-            corpus = self._located(dataset.corpus)
-            words = f"tokenizer={self._checkpoint(system)}" if system.checkpoint else f"language={dataset.language}"
-            given = {"engine": "bm25", "corpus": corpus, "set": words}
-            reads = ((CORPUS, corpus), *self._encoders(system))
-        else:
-            inputs = (self.encode(system, dataset),)
-            engine = "flat" if system.kind == DENSE else None
-            given = {"vectors": inputs[0].output, "engine": engine, "prune": prune}
-        argv = _argv("milco index", **given, threads=self._threads, output=output)
-        return Step(argv, output, output / MANIFEST, inputs, reads)
+        vectors = self.encode(system, dataset)
+        argv = _argv("milco index", vectors=vectors.output, prune=prune, threads=self._threads, output=output)
+        return Step(argv, output, output / MANIFEST, (vectors,))
 
     def search(self, system: System, dataset: Dataset, prune: str | None = None, alpha: str | None = None) -> Step:
         """Search the topics.
@@ -190,15 +180,24 @@ class Pipeline:
             inputs = tuple(self.search(find_system(part), dataset, prune, alpha) for part in system.parts)
             argv = _argv("milco search fuse", runs=[run.output for run in inputs], method="rrf", output=output)
             return Step(argv, output, output, inputs)
-        inputs = (self.index(system, dataset, prune),)
         topics = self._located(dataset.topics)
-        reads: tuple[Source, ...] = ((TOPICS, topics),)
+        reads: tuple[Source, ...] = ((TOPICS, topics), *self._encoders(system))
+        common = {"topics": topics, "k": DEPTH, "remove_query": dataset.remove_query, "output": output}
+        if system.kind == DENSE:
+            vectors = self.encode(system, dataset)
+            argv = _argv("python -m experiments.dense", vectors=vectors.output, device=self._device, **common)
+            return Step(argv, output, output, (vectors,), reads)
+        if system.kind == BM25:
+            source = self._located(dataset.corpus)
+            tokenizer = self._checkpoint(system) if system.checkpoint else None
+            words = {"tokenizer": tokenizer, "language": None if tokenizer else dataset.language}
+            argv = _argv("python -m experiments.bm25", corpus=source, **words, threads=self._threads, **common)
+            return Step(argv, output, output, (), ((CORPUS, source), *reads))
+        inputs = (self.index(system, dataset, prune),)
         if prune:
             inputs, reads = (*inputs, self.encode(system, dataset, topics=True)), ()
             topics = str(inputs[1].output)
-        elif system.kind != BM25:
-            reads += self._encoders(system)
-        passages = dataset.split_passages and system.kind != BM25 and system.max_length is None
+        passages = dataset.split_passages and system.max_length is None
         argv = _argv(
             "milco search",
             index=inputs[0].output,
@@ -208,7 +207,7 @@ class Pipeline:
             max_passage=passages,
             alpha=alpha,
             remove_query=dataset.remove_query,
-            device=None if prune or system.kind == BM25 else self._device,
+            device=None if prune else self._device,
             threads=self._threads,
             output=output,
         )

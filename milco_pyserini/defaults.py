@@ -9,7 +9,6 @@ from milco_pyserini.errors import MilcoError
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
 VIEWS = ("pivot", "source")
-POOLINGS = ("cls", "mean", "last")
 DTYPES = ("auto", "float32", "bfloat16")
 # Those of MilcoEncoder, on the CPU.
 ENCODER_DTYPES = (*DTYPES, "int8")
@@ -18,9 +17,9 @@ INDEXES = Path("indexes")
 RUNS = Path("runs")
 
 
-def vectors_directory(name: str, topics: bool, dense: bool = False) -> Path:
+def vectors_directory(name: str, topics: bool) -> Path:
     """Return the default vector store of a corpus or topics, which may share a name."""
-    return VECTORS / (directory_name(name) + (".dense" if dense else "") + (".topics" if topics else ""))
+    return VECTORS / (directory_name(name) + (".topics" if topics else ""))
 
 
 def only_index() -> Path:

@@ -6,27 +6,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 
 from milco_pyserini.corpora import Document
-from milco_pyserini.encode.dense_store import open_dense_store, write_dense
 from milco_pyserini.encode.writer import StoreWriter
-from milco_pyserini.index import BM25, Index, build_index, find_engine, open_index
+from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 DOCUMENTS = 60
-DIMENSIONS = 8
-STORES = ("jsonl", "parquet", "dense")
-NEEDS = {"qdrant": "qdrant_edge", "seismic": "seismic", "flat": "faiss", "hnsw": "faiss"}
+STORES = ("jsonl", "parquet")
+NEEDS = {"qdrant": "qdrant_edge", "seismic": "seismic"}
 INDEXES = tuple(
     pytest.param(
         name, marks=pytest.mark.skipif(importlib.util.find_spec(module) is None, reason=f"{module} is missing")
     )
-    for name in ("exact", "lucene", "qdrant", "seismic", "flat", "hnsw", "bm25")
+    for name in ("exact", "lucene", "qdrant", "seismic")
     for module in (NEEDS.get(name, "numpy"),)
 )
 # Indexes that store documents.
@@ -38,9 +35,7 @@ STORED_INDEXES = tuple(
 )
 # Indexes in two shards.
 SHARDS = "-shards"
-SHARDED_INDEXES = tuple(
-    pytest.param(f"{one.values[0]}{SHARDS}", marks=one.marks) for one in INDEXES if one.values[0] != "bm25"
-)
+SHARDED_INDEXES = tuple(pytest.param(f"{one.values[0]}{SHARDS}", marks=one.marks) for one in INDEXES)
 EVERY = (*STORES, *INDEXES, *STORED_INDEXES)
 
 # Of the fields of stored_documents().
@@ -89,14 +84,6 @@ class Built:
 
     def documents(self, kind: str) -> Any:
         """Return what an index of this kind is built from."""
-        if kind in ("flat", "hnsw"):
-            return open_dense_store(self.path("dense"))
-        if kind == "bm25":
-            corpus = self.root / "corpus.jsonl"
-            corpus.write_text(
-                "".join(f'{{"id": "d{row}", "contents": "w{row % 7} w{row}"}}\n' for row in range(DOCUMENTS))
-            )
-            return BM25(language="en").open_source(corpus)
         return open_store(self.path("parquet"))
 
 
@@ -119,45 +106,31 @@ def stored_documents() -> list[Document]:
 
 
 def queries_for(kind: str, count: int = 5) -> list[Any]:
-    """Return queries of the form that an engine takes."""
-    if kind.removesuffix(SHARDS) in ("flat", "hnsw"):
-        return list(np.random.default_rng(1).normal(size=(count, DIMENSIONS)).astype(np.float32))
-    if kind == "bm25":
-        return ["w1", "w2 w5", "w3 w3 w20", "w0 w6", "w4"][:count]
+    """Return queries."""
     return list(synthetic_queries(count))
 
 
 def encode(path: Path, kind: str) -> None:
     """Write a store of synthetic vectors in two parts, with the writer of milco encode."""
     ids, batch = synthetic_batch(DOCUMENTS)
-    vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
     plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
-    if kind == "dense":
-        plan |= {"dense": True, "dimensions": DIMENSIONS, "pooling": "cls", "query_prompt": "", "document_prompt": ""}
-    else:
-        plan |= {"scale": 100.0, "views": ["pivot", "source"]}
+    plan |= {"scale": 100.0, "views": ["pivot", "source"]}
     half = DOCUMENTS // 2
     with StoreWriter(path, plan) as writer:
         for number in (0, 1):
             rows = range(number * half, (number + 1) * half)
             names, part, content = [ids[row] for row in rows], batch.take(rows), io.BytesIO()
-            if kind == "dense":
-                write_dense(content, names, vectors[rows.start : rows.stop])
-            elif kind == "parquet":
+            if kind == "parquet":
                 write_parquet(content, names, part)
             else:
                 write_jsonl(content, names, part, vocabulary(), 100.0)
             counts = {"documents": half, "texts": half, "terms": {"pivot": 1, "source": 1}, "empty": 0, "truncated": 0}
-            ending = "jsonl" if kind == "jsonl" else "parquet"
-            writer.write(number, ending, content.getvalue(), **counts)
-        views = () if kind == "dense" else ("pivot", "source")
-        assert writer.complete(2, views, None if kind == "dense" else vocabulary())
+            writer.write(number, kind, content.getvalue(), **counts)
+        assert writer.complete(2, ("pivot", "source"), vocabulary())
 
 
 def answers(kind: str, path: Path) -> list[Any]:
     """Return the hits of an index, or the vectors of a store."""
-    if kind == "dense":
-        return [(ids, rows.tolist()) for ids, rows in open_dense_store(path).batches()]
     if kind in STORES:
         return [open_store(path).terms, *open_store(path).vectors()]
     return [(hits.docids, hits.scores.tolist()) for hits in open_index(path).searcher().search(queries_for(kind), 10)]

@@ -10,9 +10,9 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS, bent
 from safetensors.torch import load_file
 
 from milco_pyserini.cli.main import main
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.sparse import SparseBatch, VectorStore
+from milco_pyserini.train.dense_encoder import DenseEncoder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -16,11 +16,11 @@ from safetensors import safe_open
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.layouts import read_tensors
+from milco_pyserini.train.dense_encoder import DenseEncoder
 from recipes.milco_mini import base, echo, spelling
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets

@@ -15,7 +15,6 @@ from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, parse_settings
 from milco_pyserini.index.registry import find_engine
-from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.search.topics import read_topics
 from milco_pyserini.sparse import VectorStore, open_store
@@ -95,7 +94,7 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
 
     Raises:
         MilcoError: A rule, an engine or a setting is unknown, out of range or given twice, or an engine is not
-            installed or not of weighted terms.
+            installed.
     """
     prunings = [() if text == UNPRUNED else tuple(map(PruningRule.parse, text.split(","))) for text in prune]
     parsed = []
@@ -103,11 +102,6 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
         name, _, settings = text.partition(":")
         given = parse_settings(settings.split(",") if settings else ())
         engine = find_engine(name).with_settings(given)
-        if not isinstance(engine, SparseEngine):
-            raise MilcoError(
-                f"`engines={text}`: its queries are {engine.query_type}, vectors of MILCO are weighted terms",
-                "Compare dense encoders and BM25 with milco eval.",
-            )
         engine.available()
         parsed.append((engine, frozenset(given)))
     variants = [IndexVariant(rules, engine, given) for rules, (engine, given) in product(prunings, parsed)]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SAMPLE = "sample"
 MEASURE = "nDCG@10"
+# Languages of the sample for which Anserini splits at white space.
+_WHITE_SPACE = ("sw",)
 # The file by which a demo knows its own directory, also one that was interrupted.
 _MARK = "demo.json"
 _TITLE = """\
@@ -94,20 +96,34 @@ def search_bm25(documents: "Sequence[Document]", queries: "Sequence[Query]") -> 
 
     On the sample, this ranks better than one index of all languages, whichever analyzer it has.
     """
-    from milco_pyserini.index.baselines import BM25, TextDocuments
+    from milco_pyserini.index import jvm
 
-    engine = BM25()
-    engine.available()
+    jvm.start()
+    from jnius import autoclass
+
+    # Anserini reports every analyzer that it chooses.
+    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel(
+        "io.anserini", autoclass("org.apache.logging.log4j.Level").ERROR
+    )
+    indexer, searcher = autoclass("io.anserini.index.SimpleIndexer"), autoclass("io.anserini.search.SimpleSearcher")
+    make = autoclass("io.anserini.collection.JsonCollection$Document").fromFields
     merged: dict[str, dict[str, float]] = {query.id: {} for query in queries}
     for language in sorted({language_of(document.id) for document in documents}):
         own = [document for document in documents if language_of(document.id) == language]
-        about = {"language": language, "tokenizer": None}
+        options = ["-pretokenized"] if language in _WHITE_SPACE else ["-language", language]
         with tempfile.TemporaryDirectory() as directory:
-            engine.build(TextDocuments(Path(directory), about, own), Path(directory), threads=1)
-            with engine.open(Path(directory), {"texts": about}) as searcher:
-                found = searcher.search([query.text for query in queries], len(own))
-        for query, hits in zip(queries, found, strict=True):
-            merged[query.id].update(zip(hits.docids, hits.scores.tolist(), strict=True))
+            writer = indexer(["-input", "", "-collection", "JsonCollection", "-index", directory, *options])
+            writer.addJsonDocuments([make(document.id, document.contents) for document in own])
+            writer.close()
+            index = searcher(directory)
+            if language in _WHITE_SPACE:
+                index.set_analyzer(autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")())
+            elif language != "en":
+                index.set_language(language)
+            index.set_bm25(0.9, 0.4)
+            for query in queries:
+                merged[query.id].update({hit.docid: hit.score for hit in index.search(query.text, len(own))})
+            index.close()
     return merged
 
 

@@ -1,4 +1,4 @@
-"""milco encode: a corpus, topics or one text as sparse or dense vectors.
+"""milco encode: a corpus, topics or one text as sparse vectors.
 
 milco encode query-table --encoder omai-research/milco-650m --output tables/milco: queries without the model.
 """
@@ -33,7 +33,7 @@ class EncodeOptions(EncodePlan):
     """Encode a corpus, topics or one text as sparse vectors: English terms and terms of the text's own language.
 
     The output is a vector store, which milco index reads; its JSONL parts are in Anserini's format. An interrupted run
-    is resumed by the same command. With --dense, any encoder gives one L2-normalized dense vector per text.
+    is resumed by the same command.
 
       milco encode --corpus sample --encoder mini
       milco encode --text "Wer erfand das Telefon?" --encoder mini
@@ -73,8 +73,6 @@ class EncodeOptions(EncodePlan):
             what = f"not {' and '.join(inputs)}" if inputs else "none was given"
             yield f"give one of --corpus, --topics and --text: {what}"
         elif self.text is not None:
-            if self.dense:
-                yield "--text is for sparse vectors, not for --dense"
             for name in changed_options(self, *_OF_STORES):
                 yield f"{name} is for --corpus and --topics; --text writes no store"
         elif changed_options(self, "top_k"):
@@ -121,7 +119,7 @@ def encode_command(options: EncodeOptions) -> None:
     open_records = open_corpus if options.topics is None else open_topics
     encode_corpus(
         open_records(name, options.skip_bad_lines),
-        options.output or vectors_directory(name, options.topics is not None, options.dense),
+        options.output or vectors_directory(name, options.topics is not None),
         plan,
         device=options.device,
         launcher=options.launcher,

@@ -1,6 +1,5 @@
 """milco index --vectors vectors/miracl-ar: index a vector store.
 
-milco index --engine bm25 --corpus miracl-ar: index the texts of a corpus.
 milco index update --index indexes/miracl-ar.lucene --vectors vectors/new: add, replace and delete documents.
 milco index tune --index indexes/miracl-ar.seismic: find the fastest settings that reach a recall.
 """
@@ -14,13 +13,12 @@ from pathlib import Path
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
 
 _PRUNING = "pruning"
 _APPROXIMATE = "approximate engines"
 _EXTERNAL = "external vectors"
-_SHARDS = "shards (all engines but bm25)"
+_SHARDS = "shards"
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
 # Bytes of a posting in Lucene.
@@ -31,29 +29,27 @@ _LUCENE_BYTES = 4
 class IndexOptions:
     """Build an index.
 
-    Engines for sparse vectors: lucene (exact integers, readable by Pyserini and Anserini), exact (float scores, the
-    ground truth), qdrant (exact integers, without Java), seismic (approximate, for millions of documents; recall is
-    measured). For dense vectors (milco encode --dense): flat (exact), hnsw (approximate). For the words of a corpus:
-    bm25. An index of a running server (engine remote) is written by milco export --url.
+    Engines: lucene (exact integers, readable by Pyserini and Anserini), exact (float scores, the ground truth), qdrant
+    (exact integers, without Java), seismic (approximate, for millions of documents; recall is measured). An index of a
+    running server (engine remote) is written by milco export --url.
 
       milco index --vectors vectors/miracl-ar
       milco index --vectors vectors/miracl-ar --store
-      milco index --engine bm25 --corpus miracl-ar
     """
 
-    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode (all engines but bm25)")
+    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode")
     corpus: str | None = option(
         None,
         metavar="NAME|PATH",
-        help="corpus: a name (miracl-ar), or JSONL or TSV (bm25; with --store, if it moved since it was encoded)",
+        help="with --store: the corpus, if it moved since it was encoded: a name (miracl-ar), or JSONL or TSV",
     )
-    engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant, seismic, flat, hnsw or bm25")
+    engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant or seismic")
     set: tuple[str, ...] = option(
         (),
         repeatable=True,
         metavar="NAME=VALUE",
-        synonyms=("--n-postings", "--summary-energy", "--links", "--language", "--tokenizer", "--store-vectors"),
-        help="settings of the engine: n_postings=500 (seismic), language=ar (bm25); --set help lists them",
+        synonyms=("--n-postings", "--summary-energy", "--store-vectors"),
+        help="settings of the engine: n_postings=500 (seismic); --set help lists them",
     )
     output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
@@ -85,8 +81,8 @@ class IndexOptions:
 
     def conflicts(self) -> Iterator[str]:
         """Yield messages about options that exclude each other."""
-        if self.vectors is not None and self.corpus is not None and not self.store:
-            yield "--vectors and --corpus exclude each other: an index has one source (--store reads both)"
+        if self.corpus is not None and self.vectors is None:
+            yield f"an index is built from --vectors: make them with milco encode --corpus {self.corpus}"
         if self.scale is not None and not self.plain:
             yield "--scale is for --plain: a vector store states its own"
 
@@ -150,26 +146,18 @@ def command(options: IndexOptions) -> None:
         sys.stdout.writelines(f"{line}\n" for line in describe_settings())
         return
     engine = find_engine(options.engine).with_settings(parse_settings(options.set))
-    source, other = options.vectors, options.corpus
-    if engine.indexes_texts:
-        source, other = other, source  # type: ignore[assignment]
-    if source is None and other is None and not engine.indexes_texts:
+    if options.vectors is None:
         raise missing_vectors()
-    if source is None:
-        needed, given = ("--corpus", "--vectors") if engine.indexes_texts else ("--vectors", "--corpus")
-        fix = "" if engine.indexes_texts else f"Make it with milco encode --corpus {other}."
-        raise MilcoError(f"--engine {engine.name} needs {needed}{'' if other is None else f', not {given}'}", fix)
-    name = directory_name(str(source) if engine.indexes_texts else Path(source).name)
     index = Index.build(
-        source,
-        options.output or INDEXES / f"{name}.{engine.name}",
+        options.vectors,
+        options.output or INDEXES / f"{directory_name(options.vectors.name)}.{engine.name}",
         engine,
         prune=options.prune,
         views=options.views,
         plain=options.plain,
         scale=options.scale,
         store_documents=options.store,
-        corpus=options.corpus if options.vectors is not None else None,
+        corpus=options.corpus,
         topics=options.topics,
         threads=options.threads,
         overwrite=options.overwrite,
@@ -188,7 +176,7 @@ def describe_settings() -> Iterator[str]:
     for engine in ENGINES.values():
         for field in dataclasses.fields(engine):
             low, high, _ = field.metadata["range"]
-            default = "" if field.default is None else f"={str(field.default).lower()}"
+            default = f"={str(field.default).lower()}"
             limits = "" if low is None else f", {low:,} to {high:,}"
             yield f"{engine.name}: {field.name}{default} ({field.metadata['group']}{limits}): {field.metadata['help']}"
 

@@ -12,7 +12,7 @@ from milco_pyserini.errors import validate_name
 GROUPS = {
     "Pipeline": {
         "corpora": "list named benchmarks; detect the languages of documents",
-        "encode": "encode a corpus, topics or a text as sparse (or dense) vectors",
+        "encode": "encode a corpus, topics or a text as sparse vectors",
         "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
         "search": "search an index and write a TREC run; fuse and rerank runs",
         "export": "write files for other search engines, or fill their servers: OpenSearch, Qdrant ...",

@@ -260,8 +260,7 @@ def command(options: SearchOptions) -> None:
 
     alpha, fuse = options.request.alpha, options.request.fuse
     queries = QueryOptions(options.encoder, options.device, options.dtype, alpha, options.query_encoder)
-    is_sparse = options.query_encoder is not None
-    indexes = [open_index(path, sparse=is_sparse) for path in options.index or [only_index()]]
+    indexes = [open_index(path) for path in options.index or [only_index()]]
     settings = parse_settings(options.set)
 
     def open_searcher() -> Searcher:

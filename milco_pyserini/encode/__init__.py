@@ -1,1 +1,1 @@
-"""Encode texts into sparse or dense vectors: encoders, Pyserini's encoder interface, vector stores."""
+"""Encode texts into sparse vectors: encoders, Pyserini's encoder interface, vector stores."""

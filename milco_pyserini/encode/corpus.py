@@ -126,7 +126,7 @@ def encode_corpus(
     if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
         plan = replace(plan, dtype="bfloat16")
     loaded: Any = encoder or plan.load_encoder(checkpoint, "cpu" if launcher == RAY else devices[0])
-    if not (topics or plan.dense or loaded.network.encodes_documents):
+    if not (topics or loaded.network.encodes_documents):
         raise MilcoError(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
             f"{loaded.config.checkpoint}"
@@ -141,22 +141,20 @@ def encode_corpus(
         old.load(part_encoder)
     num_parts = -(-fields["texts"] // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
-    vocabulary = None if plan.dense else loaded.vocabulary
     with StoreWriter(output, fields, overwrite) as writer:
-        writer.remove_damaged(parts, vocabulary)
+        writer.remove_damaged(parts, loaded.vocabulary)
         if writer.is_complete:
             log(f"{output} is complete: nothing to do")
         else:
             EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, checkpoint.address)
-            if not writer.complete(num_parts, plan.views, vocabulary):
+            if not writer.complete(num_parts, plan.views, loaded.vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None
     manifest = read_checked(output / MANIFEST)
     if plan.split_passages:
         log(f"Split {counted(manifest['texts'], 'document')} into {counted(manifest['documents'], 'passage')}")
     if manifest["empty_documents"]:
-        what = "zero" if plan.dense else "empty"
-        log(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have {what} vectors (kept)")
+        log(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have empty vectors (kept)")
     if manifest["truncated_documents"]:
         log(f"Truncated {counted(manifest['truncated_documents'], 'text')} to {plan.max_length} tokens")
     return manifest
@@ -281,8 +279,7 @@ class EncodeRun:
         plan, new = self._plan, part.counts["texts"]
         if self._old is not None:
             part = self._old.complete(part)
-        suffix = "parquet" if plan.dense else plan.format
-        record = self._writer.write(part.number, suffix, part.content, part.digests, **part.counts)
+        record = self._writer.write(part.number, plan.format, part.content, part.digests, **part.counts)
         self._report(part.number, record.texts, part.tokens)
         with self._lock:
             self._written.add(part.number)

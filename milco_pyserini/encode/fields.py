@@ -46,8 +46,6 @@ FIELDS = {
     "english_prefix": Field(_ENCODE | UPDATE | SEARCH | EXPORT, "english_prefix"),
     "source_prefix": Field(_ENCODE | UPDATE | SEARCH | EXPORT, "encoder"),
     "lowercase": Field(_ENCODE | UPDATE | SEARCH, "lowercase"),
-    "dimensions": Field(_ENCODE | SEARCH, "encoder"),
-    "pooling": Field(_ENCODE | UPDATE | SEARCH, "pooling"),
     "corpus_hash": Field(RESUME | EXPLAIN, "corpus"),
     "plain": Field(INDEX, "plain"),
     "scale": Field(_ENCODE | INDEX | EXPLAIN | EXPORT, "scale"),
@@ -59,9 +57,6 @@ FIELDS = {
     "format": Field(_ENCODE, "format"),
     "dtype": Field(_ENCODE, "dtype"),
     "device": Field(_ENCODE, "device"),
-    "dense": Field(_ENCODE, "dense"),
-    "query_prompt": Field(_ENCODE, "query_prompt"),
-    "document_prompt": Field(_ENCODE, "document_prompt"),
     "query_table_top_k": Field(_ENCODE, "encoder"),
     # The vector of a text depends neither on the name of its encoder nor on the other texts.
     "encoder": Field(RESUME, "encoder"),

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.encode.dense_store import write_dense
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -102,11 +101,7 @@ class PartEncoder:
         plan, topics = self.plan, isinstance(records[0], Query)
         tokenizer = self._encoder_of(topics).tokenizer
         texts = [encoded_text(record) for record in records]
-        if plan.dense:
-            prompt = plan.query_prompt if topics else plan.document_prompt
-            inputs = self.encoder.prompted(texts, prompt, plan.lowercase)
-        else:
-            inputs = [text.lower() for text in texts] if plan.lowercase else texts
+        inputs = [text.lower() for text in texts] if plan.lowercase else texts
         counts = np.zeros(len(records), TEXT)
         counts["digest"] = text_digests(records)
         if plan.split_passages:
@@ -135,26 +130,21 @@ class PartEncoder:
             report(part.number, len(part.texts) * rows // len(part.rows), tokens)
 
         plan, encoder = self.plan, self._encoder_of(part.contents is not None)
-        if plan.dense:
-            return encoder.encode_rows(part.rows, plan.batch_size, part.ids, count)
         vectors = encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
         return vectors if part.contents is None else encoder.network.limit_query_terms(vectors)
 
     def _encoder_of(self, topics: bool) -> Any:
-        return self.encoder.query_encoder if topics and not self.plan.dense else self.encoder
+        return self.encoder.query_encoder if topics else self.encoder
 
     def serialize(self, part: TokenizedPart, vectors: Any) -> EncodedPart:
         """Prune the vectors of a part and return its file."""
         plan, file = self.plan, io.BytesIO()
-        if plan.dense:
-            write_dense(file, part.ids, vectors)
+        for rule in plan.pruning_rules:
+            vectors = rule(vectors)
+        if plan.format == "parquet":
+            write_parquet(file, part.ids, vectors)
         else:
-            for rule in plan.pruning_rules:
-                vectors = rule(vectors)
-            if plan.format == "parquet":
-                write_parquet(file, part.ids, vectors)
-            else:
-                vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
+            vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
         texts = self.count(part, vectors)
         return EncodedPart.of(part.number, file.getvalue(), texts, plan.views, sum(map(len, part.rows)))
 
@@ -162,8 +152,7 @@ class PartEncoder:
         """Return TEXT [B] with the counts of the vectors in the file of a part."""
         texts = part.texts.copy()
         first = np.cumsum(texts["vectors"], dtype=np.int64) - texts["vectors"]
-        empty = [not row for row in part.rows] if self.plan.dense else vectors.lengths() == 0
-        texts["empty"] = np.add.reduceat(np.asarray(empty, np.int64), first)
+        texts["empty"] = np.add.reduceat((vectors.lengths() == 0).astype(np.int64), first)
         for view in self.plan.views:
             texts[view] = np.add.reduceat(vectors.view(view).lengths(), first)
         return texts

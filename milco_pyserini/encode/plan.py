@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, POOLINGS, VIEWS
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, VIEWS
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import VIEW_VARIANTS
-from milco_pyserini.options import changed_options, option
+from milco_pyserini.options import option
 
 if TYPE_CHECKING:
-    from milco_pyserini.encode.dense import DenseEncoder
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.sparse.pruning import PruningRule
 
@@ -21,7 +19,6 @@ FORMATS = ("jsonl", "parquet")
 MIN_LENGTH = 3
 _ENCODER = "encoder"
 _SPARSE = "sparse vectors"
-_DENSE = "dense vectors"
 _SCALE_OUT = "scale-out"
 
 
@@ -83,24 +80,10 @@ class EncodePlan:
         group=_SPARSE,
         help="jsonl (integer impacts, Anserini's) or parquet (float weights)",
     )
-    dense: bool = option(False, group=_DENSE, help="dense vectors instead of sparse ones")
-    pooling: str | None = option(
-        None, choices=POOLINGS, group=_DENSE, help="pooling of token states (default: the checkpoint's, else mean)"
-    )
-    query_prompt: str | None = option(
-        None, metavar="TEXT", group=_DENSE, help="text prepended to queries (default: the checkpoint's)"
-    )
-    document_prompt: str | None = option(
-        None, metavar="TEXT", group=_DENSE, help="text prepended to documents (default: the checkpoint's)"
-    )
     part_size: int = option(8192, minimum=1, group=_SCALE_OUT, help="documents per part file")
 
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong about combinations of settings."""
-        for name in changed_options(self, *_names(_SPARSE if self.dense else _DENSE)):
-            yield f"{name} is {'for sparse vectors, not for `dense`' if self.dense else 'for `dense`'}"
-        if self.dense and self.dtype == "int8":
-            yield "`dtype=int8` is for sparse vectors, not for `dense`"
         for rule in self.pruning_rules:
             if rule.view and self.views and rule.view not in self.views:
                 yield f"`prune={rule}`: the {rule.view} view is not encoded (`views={' '.join(self.views)}`)"
@@ -114,15 +97,10 @@ class EncodePlan:
 
         return [PruningRule.parse(rule) for rule in self.prune]
 
-    def load_encoder(self, checkpoint: Checkpoint, device: str) -> "MilcoEncoder | DenseEncoder":
+    def load_encoder(self, checkpoint: Checkpoint, device: str) -> "MilcoEncoder":
         """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
         # Before torch is loaded, which takes seconds.
         checkpoint.fetch()
-        if self.dense:
-            from milco_pyserini.encode.dense import DenseEncoder
-
-            prompts = self.query_prompt, self.document_prompt
-            return DenseEncoder(checkpoint, self.pooling, device, self.dtype, *prompts)
         from milco_pyserini.encode.opening import open_encoder
 
         return open_encoder(checkpoint, device, self.dtype, self.english_prefix)
@@ -137,33 +115,19 @@ class EncodePlan:
         Raises:
             MilcoError: the encoder lacks a view, or has no positions for the maximum length.
         """
-        network = encoder if self.dense else encoder.network
-        lengths = encoder if self.dense else network.config
-        default_length = lengths.query_max_length if topics else lengths.passage_max_length
+        network = encoder.network
+        default_length = network.config.query_max_length if topics else network.config.passage_max_length
         max_length = default_length if self.max_length is None else self.max_length
         network.validate_length(max_length)
-        plan = replace(self, max_length=max_length, dtype=str(network.dtype).removeprefix("torch."))
-        if not self.dense:
-            return replace(plan, views=network.resolve_views(self.views))
-        if self.split_passages and encoder.document_prompt:
-            raise MilcoError(
-                f"`split_passages` would put the prompt {shown(encoder.document_prompt)} before the first passage of "
-                "each document only: omit it, or the prompt with `document_prompt=''`"
-            )
-        prompts = {"query_prompt": encoder.query_prompt, "document_prompt": encoder.document_prompt}
-        return replace(plan, pooling=encoder.pooling, **prompts)
+        dtype = str(network.dtype).removeprefix("torch.")
+        return replace(self, max_length=max_length, dtype=dtype, views=network.resolve_views(self.views))
 
     def manifest_fields(self) -> dict[str, Any]:
         """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""
-        values = {name: getattr(self, name) for name in _names(_ENCODER, _SCALE_OUT, _DENSE if self.dense else _SPARSE)}
-        values |= {"format": "parquet"} if self.dense else {"views": list(self.views), "prune": None}
+        values = {field.name: getattr(self, field.name) for field in fields(EncodePlan) if field.name != "prune"}
+        values["views"] = list(self.views)
         resolved = {name: value for name, value in values.items() if value not in (None, [], "auto")}
-        return resolved if self.dense else resolved | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
-
-
-def _names(*groups: str) -> tuple[str, ...]:
-    """Return the settings of groups of a plan."""
-    return tuple(field.name for field in fields(EncodePlan) if field.metadata["group"] in groups)
+        return resolved | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 
 def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[str, Any]:
@@ -171,7 +135,7 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[st
 
     Args:
         checkpoint: of the encoder.
-        encoder: a MilcoEncoder or a DenseEncoder.
+        encoder: as load_encoder() returned it.
         device: where the vectors are encoded; only its type is recorded.
     """
     import numpy
@@ -179,13 +143,12 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[st
 
     from milco_pyserini import __version__
 
-    sparse = hasattr(encoder, "vocabulary")
     # A query table has the hashes of its encoder, and other vectors.
-    is_table = sparse and not encoder.network.encodes_documents
+    is_table = not encoder.network.encodes_documents
     return {
         **encoder.hashes,
-        **({"source_prefix": encoder.vocabulary.source_prefix} if sparse else {"dimensions": encoder.dimensions}),
-        **({name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS} if sparse else {}),
+        "source_prefix": encoder.vocabulary.source_prefix,
+        **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS},
         **({"query_table_top_k": encoder.config.top_k} if is_table else {}),
         "device": device.partition(":")[0],
         "versions": {

@@ -19,7 +19,6 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.encode.dense_store import open_dense_store, read_dense, write_dense
 from milco_pyserini.encode.fields import CONFIG, FIELDS, REUSE, may_differ
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
 from milco_pyserini.encode.writer import content_type
@@ -168,8 +167,7 @@ class ReusableStore:
         manifest = self.manifest
         open_records: Any = open_topics if manifest.get("kind") == "topics" else open_corpus
         records, digest = iter(open_records(manifest["corpus"], skip_bad_lines=True)), TextDigest()
-        store: Any = open_dense_store(self.path) if manifest.get("dense") else VectorStore.open(self.path)
-        groups: Iterator[tuple[list[str], Any]] = store.batches()
+        groups = VectorStore.open(self.path).batches()
         log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {manifest['corpus']}")
         progress = Progress("texts", manifest["texts"])
         for number, part in enumerate(manifest["parts"]):
@@ -187,8 +185,7 @@ class ReusableStore:
                 vectors.append(rows)
             if ids != tokens.ids:
                 break
-            joined = None if manifest.get("dense") else SparseBatch.concatenate(vectors, vectors[0].english_size)
-            yield encoder.count(tokens, joined)
+            yield encoder.count(tokens, SparseBatch.concatenate(vectors, vectors[0].english_size))
             progress.add(len(batch))
         else:
             progress.close(None)
@@ -200,11 +197,9 @@ class ReusableStore:
         )
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
-        """Return the vectors of each text of a part: lines from the vector on, columns and weights, or float32 [d]."""
+        """Return the vectors of each text of a part: lines from the vector on, or columns and weights."""
         vectors: Iterator[Any]
-        if self.manifest.get("dense"):
-            vectors = (row for _, rows in read_dense(file, content, self.manifest["dimensions"]) for row in rows)
-        elif self.manifest["format"] == "parquet":
+        if self.manifest["format"] == "parquet":
             batches = read_parquet(file, content, self._vocabulary)
             vectors = (row for _, batch in batches for row in batch.rows())
         else:
@@ -217,9 +212,7 @@ class ReusableStore:
     def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
         """Return the content of a part with such vectors."""
         file = io.BytesIO()
-        if self.manifest.get("dense"):
-            write_dense(file, ids, np.stack(vectors))
-        elif self.manifest["format"] == "parquet":
+        if self.manifest["format"] == "parquet":
             columns, weights = zip(*vectors, strict=True)
             indptr = row_pointers(np.fromiter(map(len, columns), np.int64, len(columns)))
             joined = indptr, np.concatenate(columns), np.concatenate(weights)

@@ -54,8 +54,8 @@ class PartRecord:
         documents: vectors in the part; more than texts where long documents are split into passages.
         texts: records of the corpus.
         bytes, checksum: size and BLAKE2b of the file.
-        terms: number of terms per view in the file; empty for dense vectors.
-        empty: vectors without a term, or of zeros.
+        terms: number of terms per view in the file.
+        empty: vectors without a term.
         truncated: texts that were longer than the maximum length.
         digests: path, size and checksum of the digests of the texts; None in a store of an earlier version.
     """
@@ -176,14 +176,14 @@ class StoreWriter:
         files = [(self.path / file["file"], file["bytes"]) for file in record.files]
         return record if all(path.is_file() and path.stat().st_size == size for path, size in files) else None
 
-    def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary | None) -> None:
+    def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary) -> None:
         """Remove parts that do not match their recorded checksums, so that they are encoded again.
 
         A complete store with a damaged or missing part or vocabulary becomes an incomplete one.
 
         Args:
             numbers: the parts to verify; of a complete store all are.
-            vocabulary: None for dense vectors.
+            vocabulary: of the store.
         """
         was_complete = self.is_complete
         numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if was_complete else list(numbers)
@@ -199,11 +199,9 @@ class StoreWriter:
         damaged = [number for number in recorded if number not in intact]
         if damaged:
             log(f"{self.path}: {counted(len(damaged), 'part')} missing or damaged, the first is number {damaged[0]}")
-        is_damaged = bool(damaged)
-        if vocabulary is not None:
-            file = self.path / VOCABULARY
-            is_damaged |= not file.is_file() or file.read_bytes() != json_bytes(vocabulary.to_json())
-        if was_complete and is_damaged:
+        file = self.path / VOCABULARY
+        has_vocabulary = file.is_file() and file.read_bytes() == json_bytes(vocabulary.to_json())
+        if was_complete and (damaged or not has_vocabulary):
             with locks.locked_directory(self.path.resolve().parent):
                 write_json(self.path / _PLAN, self.plan)
                 for number, record in intact.items():
@@ -256,13 +254,12 @@ class StoreWriter:
                 for file in (self.path / directory).glob(f"part-{number:05d}.*"):
                     file.unlink(missing_ok=True)
 
-    def complete(self, num_parts: int, views: Iterable[str], vocabulary: Vocabulary | None) -> bool:
+    def complete(self, num_parts: int, views: Iterable[str], vocabulary: Vocabulary) -> bool:
         """Write the manifest if no part is missing; return whether the store is complete.
 
         Args:
             num_parts: of the store. Missing ones belong to other shards, the last of which completes the store.
-            views: those of sparse vectors; empty for dense ones.
-            vocabulary: None for dense vectors.
+            views, vocabulary: of its vectors.
         """
         records = [record for number in range(num_parts) if (record := self.record(number))]
         if len(records) < num_parts:
@@ -271,16 +268,14 @@ class StoreWriter:
         terms = {view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views}
         totals = {
             "documents": documents,
-            **({"terms_per_document": terms} if terms else {}),
+            "terms_per_document": terms,
             "empty_documents": sum(record.empty for record in records),
             "truncated_documents": sum(record.truncated for record in records),
             "parts": [record.to_json() for record in records],
             "corpus_paths": corpus_paths(self.plan.get("corpus", ""), self.path),
         }
-        files = []
-        if vocabulary is not None:
-            write_json(self.path / VOCABULARY, vocabulary.to_json())
-            files = describe_files(self.path, [Path(VOCABULARY)])
+        write_json(self.path / VOCABULARY, vocabulary.to_json())
+        files = describe_files(self.path, [Path(VOCABULARY)])
         write_checked(self.path / MANIFEST, self.plan | totals | {"files": files})
         self._remove_leftovers()
         return True
@@ -332,8 +327,8 @@ def _described_by(path: Path) -> list[str]:
 
 
 def content_type(plan: dict) -> str:
-    """Return what a plan or manifest describes: sparse or dense vectors of documents or topics."""
-    return f"dense vectors of {plan['kind']}" if plan.get("dense") else f"sparse vectors of {plan['kind']}"
+    """Return what a plan or manifest describes: vectors of documents or of topics."""
+    return f"vectors of {plan['kind']}"
 
 
 def _remove_store(path: Path) -> None:

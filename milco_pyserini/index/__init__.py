@@ -1,6 +1,5 @@
 """Build and open indexes. One file per engine, behind one small protocol."""
 
-from milco_pyserini.index.baselines import BM25, HNSW, Flat
 from milco_pyserini.index.directory import Index, build_index, open_index
 from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.lucene import Lucene
@@ -10,10 +9,7 @@ from milco_pyserini.index.registry import find_engine
 from milco_pyserini.index.seismic import Seismic
 
 __all__ = [
-    "BM25",
-    "HNSW",
     "Exact",
-    "Flat",
     "Hit",
     "Hits",
     "Index",

@@ -36,7 +36,6 @@ from milco_pyserini.index.shards import (
     validate_shard,
     validate_shard_directory,
 )
-from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.index.update import (
     DocumentChanges,
     update_directory,
@@ -93,9 +92,8 @@ class Index:
     >>> Index.open("indexes/two.lucene").manifest["documents"]  # doctest: +SKIP
     2
 
-    manifest: engine, exactness, documents, build_settings and search_settings. An index of sparse vectors adds
-    postings (terms of all documents; an upper bound once documents were replaced or deleted) and query_scale; one of
-    vectors has their store's manifest as vectors, one of texts their description as texts.
+    manifest: engine, exactness, documents, build_settings and search_settings, postings (terms of all documents; an
+    upper bound once documents were replaced or deleted), query_scale, and the manifest of its vector store as vectors.
 
     shards: the indexes that it consists of, in their order; none for an index of one piece.
     """
@@ -129,13 +127,12 @@ class Index:
 
         Args:
             source: texts: an iterable of strings, (id, text) pairs, dicts with a text, or Documents, or a
-                pandas.DataFrame (open_corpus()); or else, for lucene, exact, qdrant and seismic, a vector store (a path
-                or an open store), or a SparseBatch with ids and encoder; for flat and hnsw a store of dense vectors;
-                for bm25 the name or path of a corpus. A generator is first written to a temporary file; vectors of
-                texts are in a temporary store next to path.
+                pandas.DataFrame (open_corpus()); or a vector store (a path or an open store), or a SparseBatch with ids
+                and encoder. A generator is first written to a temporary file; vectors of texts are in a temporary store
+                next to path.
             path: directory of the index.
-            engine: lucene, exact, qdrant, seismic, flat, hnsw or bm25; or an engine with settings, such as
-                Seismic(n_postings=500), BM25(language="ar") or Lucene(store_vectors=True).
+            engine: lucene, exact, qdrant or seismic; or an engine with settings, such as Seismic(n_postings=500) or
+                Lucene(store_vectors=True).
             ids: docids of a SparseBatch.
             encoder: the encoder of texts, loaded or its name (default: the published checkpoint); the one that made a
                 SparseBatch.
@@ -147,7 +144,7 @@ class Index:
                 (default: True for texts that are encoded here, else False).
             corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved: its
                 name or path, or documents.
-            topics: seismic, hnsw: vector store of topics to measure recall on; unset for a sample of the documents.
+            topics: seismic: vector store of topics to measure recall on; unset for a sample of the documents.
             threads: threads that build; with lucene, each begins a segment of its own.
             overwrite: replace an index at path.
             shard_id, shard_num: build only one of shard_num shards, from 0, of consecutive parts of a store, in a
@@ -168,7 +165,7 @@ class Index:
         chosen = find_engine(engine) if isinstance(engine, str) else engine
         if chosen.written_by:
             raise MilcoError(f"`engine={chosen.name}`: its indexes are written by {chosen.written_by}")
-        is_texts = _is_texts(source) and not chosen.indexes_texts
+        is_texts = _is_texts(source)
         if store_documents is None:
             store_documents = is_texts and chosen.stores_documents
         if topics is not None and chosen.exactness != APPROXIMATE:
@@ -247,7 +244,7 @@ class Index:
 
     @property
     def vectors(self) -> dict:
-        """The manifest of the vectors that it was built from: encoder, views, scale. An index of texts has none."""
+        """The manifest of the vectors that it was built from: encoder, views, scale."""
         return self.manifest["vectors"]
 
     def searcher(self, settings: Mapping[str, Any] | None = None) -> EngineSearcher:
@@ -505,11 +502,6 @@ def _build_from_texts(
     from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.plan import EncodePlan
 
-    if not isinstance(engine, SparseEngine):
-        raise MilcoError(
-            f"engine {engine.name} takes no texts, but a store of {engine.query_type}",
-            "Pass EncodePlan(NAME, dense=True) to encode_corpus(), and the store to Index.build()",
-        )
     engine.available()
     existing = open_index(path).manifest if is_index(path) and not options["overwrite"] else {}
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
@@ -603,7 +595,7 @@ def build_index(
         write_checked(directory / MANIFEST, manifest)
     if is_approximate:
         log(f"Indexed into {output}")
-        if manifest["recall"]["recall@10"] < _LOW_RECALL and isinstance(engine, SparseEngine):
+        if manifest["recall"]["recall@10"] < _LOW_RECALL:
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
             log(f"For a higher recall, use other settings ({tune}), or build with a larger n_postings")
     else:
@@ -683,17 +675,13 @@ def is_index(path: Path) -> bool:
     return any(is_json_with(place / MANIFEST, "format_version", "engine") for place in (path, *find_shards(path)))
 
 
-def open_index(path: str | Path, sparse: bool = False) -> Index:
-    """Open the index at path. Raises MilcoError if there is none, if it is not finished, or of another version.
-
-    Args:
-        sparse: refuse an index whose queries are not weighted terms.
-    """
+def open_index(path: str | Path) -> Index:
+    """Open the index at path. Raises MilcoError if there is none, if it is not finished, or of another version."""
     if not isinstance(path, str | Path):
         raise TypeError(f"expected the directory of an index, a str or Path, not {type(path).__name__}")
     path = Path(path)
     if shards := find_shards(path):
-        return _open_shards(path, [open_index(shard, sparse) for shard in shards])
+        return _open_shards(path, [open_index(shard) for shard in shards])
     if not path.is_dir():
         vectors = VECTORS / path.stem
         raise MilcoError(
@@ -714,22 +702,12 @@ def open_index(path: str | Path, sparse: bool = False) -> Index:
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
     validate_fields(manifest, INDEX, path, MANIFEST)
-    engine = find_engine(manifest["engine"])
+    try:
+        engine = find_engine(manifest["engine"])
+    except MilcoError as error:
+        raise MilcoError(f"{path}: {error.message}", error.hint) from None
     validate_fields(manifest, engine.manifest_fields, path, MANIFEST)
-    index = Index(path, manifest)
-    if sparse:
-        validate_sparse(index)
-    return index
-
-
-def validate_sparse(index: Index) -> None:
-    """Raise MilcoError unless the queries of an index are weighted terms."""
-    if not isinstance(index.engine, SparseEngine):
-        valid = [name for name, other in ENGINES.items() if isinstance(other, SparseEngine)]
-        raise MilcoError(
-            f"{index.path} is a {index.engine.name} index, whose queries are {index.engine.query_type}: an index whose "
-            f"queries are {SparseEngine.query_type} is needed here (engine {' or '.join(valid)})"
-        )
+    return Index(path, manifest)
 
 
 def _open_shards(path: Path, shards: Sequence[Index]) -> Index:

@@ -1,4 +1,4 @@
-"""Errors of Java, Rust and C++ as one MilcoError that names the engine, the file and the fix."""
+"""Errors of Java and Rust as one MilcoError that names the engine, the file and the fix."""
 
 import contextlib
 import re
@@ -15,8 +15,6 @@ _MISSING = ("FileNotFoundError", "NoSuchFileException")
 _FORBIDDEN = ("PermissionError", "AccessDeniedException")
 # Caused by the machine and not by the index: too many open files, no address space.
 _SYSTEM = ("FileSystemException", "Map failed")
-# Faiss puts the place in its source before the reason.
-_FAISS_PLACE = re.compile(r"^Error in .* at \S+:\d+: (Error: '.*?' failed: )?")
 
 
 @contextlib.contextmanager
@@ -40,7 +38,7 @@ def engine_errors(engine: str, action: str, path: Path) -> Iterator[None]:
 def reason_of(error: Any) -> str:
     """Return the first sentence of an error's message, without stacks, source lines and advice."""
     message = getattr(error, "innermessage", str(error)) or ""
-    sentence = re.split(r"(?<=[.!?])\s|\n", _FAISS_PLACE.sub("", message.strip()), maxsplit=1)[0]
+    sentence = re.split(r"(?<=[.!?])\s|\n", message.strip(), maxsplit=1)[0]
     return sentence or getattr(error, "classname", type(error).__name__)
 
 

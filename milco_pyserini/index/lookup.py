@@ -159,7 +159,7 @@ class CorpusLookup:
 
 def corpus_name(index: Index) -> str:
     """Return the name or path of the corpus that an index was made of, or "" if its manifest has none."""
-    return str((index.manifest.get("texts") or index.manifest.get("vectors") or {}).get("corpus") or "")
+    return str(index.vectors.get("corpus") or "")
 
 
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
@@ -176,7 +176,7 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
     """
     if searcher.fields is not None and corpus is None:
         return StoredDocuments(searcher)
-    about = index.manifest.get("texts") or index.manifest.get("vectors") or {}
+    about = index.vectors
     updates = index.manifest.get("updates", [])
     # An update with since made its own vectors those of the index.
     first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1

@@ -1,7 +1,6 @@
 """The engines by name."""
 
-from milco_pyserini.errors import unknown_name
-from milco_pyserini.index.baselines import BM25, HNSW, Flat
+from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import Engine
@@ -10,13 +9,20 @@ from milco_pyserini.index.remote import Remote
 from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
-ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (BM25(), Exact(), Lucene(), Qdrant(), Seismic(), Remote(), Flat(), HNSW())
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Exact(), Lucene(), Qdrant(), Seismic(), Remote())}
+
+# The engines of version 0.3 whose queries are not weighted terms, and what takes their place.
+_REMOVED = {
+    "bm25": "BM25 is an encoder: milco encode --encoder bm25",
+    "flat": "For dense vectors, use Faiss.",
+    "hnsw": "For dense vectors, use Faiss.",
 }
 
 
 def find_engine(name: str) -> Engine:
     """Return the engine with this name. Raises MilcoError, with the valid names, if there is none."""
+    if name in _REMOVED:
+        raise MilcoError(f"only version 0.3 builds and reads indexes of engine {name}", _REMOVED[name])
     if name not in ENGINES:
         names = [engine.name for engine in ENGINES.values() if not engine.written_by]
         raise unknown_name("engine", name, names, "milco export --url fills the server of another search engine.")

@@ -26,7 +26,6 @@ from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncod
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, shown, validate_name
 from milco_pyserini.index.directory import is_index
-from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search import Searcher
@@ -231,8 +230,7 @@ class MilcoRetriever(pt.Transformer):
         """
         searcher = self.index.searcher
         with pt.validate.any(inp) as columns:
-            if isinstance(searcher.index.engine, SparseEngine):
-                columns.query_frame(extra_columns=["query_toks"], mode="query_toks")
+            columns.query_frame(extra_columns=["query_toks"], mode="query_toks")
             columns.query_frame(extra_columns=["query"], mode="query")
         queries = inp[columns.mode].tolist()
         is_text = columns.mode == "query"

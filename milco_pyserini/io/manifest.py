@@ -38,7 +38,7 @@ _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, Runti
 _FILE = {"file": Path, "bytes": int, "checksum": str}
 FILES = [_FILE]
 PARTS = [_FILE | {"documents?": int, "digests?": _FILE}]
-_VECTORS = {
+SPARSE_VECTORS = {
     "files?": FILES,
     # Of the store; an index may be of one without checksums.
     "parts?": [dict],
@@ -56,21 +56,11 @@ _VECTORS = {
     "lowercase?": bool,
     "split_passages?": bool,
     "plain?": bool,
-}
-SPARSE_VECTORS = _VECTORS | {
     "encoder?": str | None,
     "scale": float,
     "views?": [str],
     "pruning?": str | None,
     "english_prefix?": str,
-}
-DENSE_VECTORS = _VECTORS | {
-    "dense": bool,
-    "dimensions": int,
-    "encoder?": str,
-    "pooling?": str,
-    "query_prompt?": str,
-    "document_prompt?": str,
 }
 STORE = {"documents": int, "parts": PARTS}
 VOCABULARY_FIELDS = {"english_prefix": str, "source_prefix": str, "english": [str], "source": [str]}
@@ -93,8 +83,6 @@ INDEX = {
     "files": FILES,
 }
 SPARSE_INDEX = INDEX | {"postings": int, "query_scale": float, "vectors": SPARSE_VECTORS}
-DENSE_INDEX = INDEX | {"vectors": DENSE_VECTORS}
-TEXT_INDEX = INDEX | {"texts": {"corpus?": str, "corpus_hash?": str, "language": str | None, "tokenizer": str | None}}
 _NAMES = {
     int: "an integer of at least 0",
     float: "a number above 0",

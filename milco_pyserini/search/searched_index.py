@@ -8,9 +8,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.directory import Index, open_index, validate_sparse
+from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.lookup import CorpusLookup, open_lookup
-from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryOptions
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.passages import rank_documents, validate_passages
@@ -60,16 +60,14 @@ class SearchedIndex:
             vars(self).pop(name, None)
 
     def reopened(self) -> "SearchedIndex":
-        """Open the index as it is now, with the same options, and the encoder if it is of weighted terms."""
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-        options, encoder = self.options, self.query_encoder
-        if options.query_encoder is None and isinstance(encoder, MilcoQueryEncoder):
-            options = replace(options, encoder=encoder.encoder)
+        """Open the index as it is now, with the same options and the same encoder."""
+        options = self.options
+        if options.query_encoder is None and self.query_encoder is not None:
+            options = replace(options, encoder=self.query_encoder.encoder)
         return SearchedIndex(open_index(self.index.path), options, self._settings, self._corpus)
 
     @cached_property
-    def query_encoder(self) -> QueryEncoder | None:
+    def query_encoder(self) -> "MilcoQueryEncoder | None":
         """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
         return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
 
@@ -111,8 +109,8 @@ class SearchedIndex:
         if not len(texts):
             return []
         with self._encoding:
-            encoder = self._query_encoder(request)
-            return list(texts) if encoder is None else encoder.encode_batch(list(texts))
+            encoder = self.query_encoder
+            return list(texts) if encoder is None else encoder.of_request(request).encode_batch(list(texts))
 
     def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
         """Return the k best documents for each query, of a request that validate() takes."""
@@ -125,32 +123,17 @@ class SearchedIndex:
         return found if request.min_share is None else [_matching(hits, request.min_share) for hits in found]
 
     def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
-        """Return a query as {term: weight}, and its encoder; None if queries are not weighted terms."""
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-        encoder = self.query_encoder
-        return (query, encoder.encoder) if isinstance(encoder, MilcoQueryEncoder) else None
+        """Return a query as {term: weight}, and its encoder; None if texts are queries."""
+        return None if self.query_encoder is None else (query, self.query_encoder.encoder)
 
     @property
     def explainer(self) -> "Explainer":
-        """Explains the scores of documents. Raises MilcoError if queries are not weighted terms."""
+        """Explains the scores of documents."""
         self.engine_searcher.require_open()
-        validate_sparse(self.index)
         if self.options.query_encoder is not None:
             raise MilcoError("a score is explained by the encoder of the index: omit query_encoder")
         with self._encoding:
             return self._explainer
-
-    def _query_encoder(self, request: SearchRequest) -> QueryEncoder | None:
-        """Return the encoder of a request's queries."""
-        if request.alpha is None and not request.views:
-            return self.query_encoder
-        from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-        if not isinstance(self.query_encoder, MilcoQueryEncoder):
-            name, query_type = self.index.engine.name, self.index.engine.query_type
-            raise MilcoError(f"alpha and views are for weighted terms: queries of engine {name} are {query_type}")
-        return self.query_encoder.of_request(request)
 
     @cached_property
     def _weights(self) -> EngineWeights | None:
@@ -163,8 +146,13 @@ class SearchedIndex:
         from milco_pyserini.explain.contributions import find_store
         from milco_pyserini.explain.explainer import Explainer
 
-        encoder = cast("MilcoQueryEncoder", self.query_encoder)
-        return Explainer(self.index, encoder, self.lookup, find_store(self.index), self.engine_searcher)
+        return Explainer(
+            self.index,
+            cast("MilcoQueryEncoder", self.query_encoder),
+            self.lookup,
+            find_store(self.index),
+            self.engine_searcher,
+        )
 
 
 class SearchedTexts(SearchedIndex):

@@ -11,7 +11,7 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name, validate_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryEncoder, QueryOptions
+from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryOptions
 from milco_pyserini.request import HYBRID_METHODS, SearchKeywords, SearchRequest
 from milco_pyserini.search.fusion import fuse as fuse_runs
 from milco_pyserini.search.fusion import validate_weights
@@ -19,6 +19,7 @@ from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.explain.explainer import Explainer
     from milco_pyserini.explain.explanation import Explanation
@@ -148,7 +149,7 @@ class Searcher:
         with ExitStack() as opened:
             indexes = []
             for place in paths:
-                index = open_index(place, sparse=query_encoder is not None)
+                index = open_index(place)
                 indexes.append(SearchedIndex(index, queries, settings, None if corpus is None else str(corpus)))
                 opened.callback(indexes[-1].close)
             searcher = cls(indexes, fuse, weights)
@@ -184,7 +185,7 @@ class Searcher:
         return self.indexes[0].engine_searcher
 
     @property
-    def query_encoder(self) -> QueryEncoder | None:
+    def query_encoder(self) -> "MilcoQueryEncoder | None":
         """Converts texts to queries; None if texts are queries. Of several indexes, that of the first."""
         return self.indexes[0].query_encoder
 
@@ -280,8 +281,7 @@ class Searcher:
 
         Raises:
             UnknownDocument: if the index has no such document.
-            MilcoError: if the queries of the index are not weighted terms, or there are several indexes and none is
-                named.
+            MilcoError: if there are several indexes and none is named.
         """
         _validate_texts([text])
         if not isinstance(docid, str):
@@ -338,7 +338,7 @@ class Searcher:
         return [hits[request.offset :] for hits in found] if request.offset else found
 
     def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
-        """Return a query as {term: weight}, and its encoder, of the first index whose queries are weighted terms."""
+        """Return a query as {term: weight}, and its encoder, of the first index that encodes texts."""
         found = (index.weighted_terms(part) for index, part in zip(self.indexes, query, strict=True))
         return next(filter(None, found), None)
 

@@ -26,7 +26,7 @@ from milco_pyserini.search.searcher import Searcher
 class SearchTopics:
     """Topics in the order of their source, as texts or as vectors.
 
-    vectors: queries of the index's engine: {term: weight}, or float32 [d] for an index of dense vectors.
+    vectors: queries as {term: weight}.
     """
 
     ids: list[str]
@@ -42,7 +42,7 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
 
     Raises:
         MilcoError: for topics that do not exist, are empty, repeat an id, have an id that no run can hold, were encoded
-            by another encoder than the documents, or are of another type than the queries of the index.
+            by another encoder than the documents.
     """
     path = Path(name)
     is_store = any((path / file).is_file() for file in (MANIFEST, "plan.json"))

@@ -12,9 +12,7 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.directory import validate_sparse
 from milco_pyserini.index.shards import find_shards
-from milco_pyserini.index.sparse_engine import SparseEngine
 from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.passages import holds_passages
@@ -87,25 +85,22 @@ class OpenedIndex:
     It is closed when the service has released it, and so has every request that it was answering.
 
     Args:
-        searcher: open indexes, at least one of them of terms.
+        searcher: open indexes.
         manifests: the state of their manifests before they were opened.
 
     Attributes:
-        primary: the first index of terms, preferably one that is explained: its encoder encodes texts and snippets.
+        primary: the first index, preferably one that is explained: its encoder encodes texts and snippets.
 
     Raises:
-        MilcoError: no index is one of terms, or an encoder does not fit its index.
+        MilcoError: an encoder does not fit its index.
     """
 
     def __init__(self, searcher: Searcher, manifests: Sequence[Any] | None = None) -> None:
         self.searcher = searcher
-        of_terms = [part for part in searcher.indexes if isinstance(part.index.engine, SparseEngine)]
-        if not of_terms:
-            validate_sparse(searcher.index)
         for part in searcher.indexes:
             # Loads the encoder.
             _ = part.query_encoder
-        self.primary = next(filter(_is_explained, of_terms), of_terms[0])
+        self.primary = next(filter(_is_explained, searcher.indexes), searcher.indexes[0])
         self.encoder = cast(MilcoQueryEncoder, self.primary.query_encoder)
         self.lowercase = bool(self.primary.index.vectors.get("lowercase"))
         self.about = IndexDescription.of(searcher, self.primary)
@@ -193,7 +188,7 @@ def example_queries(vectors: Mapping) -> list[str]:
 
 def _is_explained(part: SearchedIndex) -> bool:
     encoder = part.query_encoder
-    return isinstance(encoder, MilcoQueryEncoder) and encoder.encoder.network.has_token_states
+    return encoder is not None and encoder.encoder.network.has_token_states
 
 
 def _manifests(paths: Sequence[str | Path]) -> list[tuple[str, int, int]]:

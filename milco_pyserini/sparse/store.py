@@ -23,7 +23,6 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
 from milco_pyserini.io.manifest import (
-    DENSE_VECTORS,
     MANIFEST,
     SPARSE_VECTORS,
     STORE,
@@ -60,8 +59,12 @@ _VECTOR = b',"vector":{'
 
 
 @dataclass(frozen=True, repr=False)
-class PartedStore:
-    """A finished store, of sparse or of dense vectors.
+class VectorStore:
+    """A finished vector store: documents as {term: impact}, or as batches of float weights.
+
+    >>> from milco_pyserini import VectorStore
+    >>> store = VectorStore.open("vectors/sample")  # doctest: +SKIP
+    >>> ids, vectors = store.load()  # doctest: +SKIP
 
     shard: (number, of how many), the run of parts of which the vectors are read; by default all.
     """
@@ -99,29 +102,10 @@ class PartedStore:
         for part in parts:
             yield self.path / part["file"], read_part(self.path, part)
 
-
-@dataclass(frozen=True, repr=False)
-class VectorStore(PartedStore):
-    """A finished vector store: documents as {term: impact}, or as batches of float weights.
-
-    >>> from milco_pyserini import VectorStore
-    >>> store = VectorStore.open("vectors/sample")  # doctest: +SKIP
-    >>> ids, vectors = store.load()  # doctest: +SKIP
-    """
-
     @classmethod
     def open(cls, path: str | os.PathLike) -> "VectorStore":
-        """Open the sparse vectors that milco encode wrote to path.
-
-        Raises MilcoError if they do not exist, are not finished, have another format version, or are dense.
-        """
-        manifest = open_manifest(path)
-        if manifest.get("dense"):
-            raise MilcoError(
-                f"{path} holds dense vectors, sparse ones are needed here: milco encode makes them without --dense "
-                "(`engine=flat` and hnsw index dense vectors)"
-            )
-        return cls(Path(path), manifest)
+        """Open the vectors that milco encode wrote to path. Raises MilcoError as open_manifest() does."""
+        return cls(Path(path), open_manifest(path))
 
     def __repr__(self) -> str:
         documents = counted(len(self), "document")
@@ -307,9 +291,9 @@ def open_store(path: str | os.PathLike, plain: bool = False, scale: float = 1.0)
 
 
 def open_manifest(path: str | os.PathLike) -> dict:
-    """Return the manifest of the sparse or dense vector store at path.
+    """Return the manifest of the vector store at path.
 
-    Raises MilcoError if it does not exist, is not finished or has another format version.
+    Raises MilcoError if it does not exist, is not finished, has another format version, or holds dense vectors.
     """
     path = Path(path)
     if not path.exists():
@@ -333,8 +317,10 @@ def open_manifest(path: str | os.PathLike) -> dict:
         raise MilcoError(f"{path} has format version {version}, not {FORMAT_VERSION}: encode it again")
     if "parts" not in manifest:
         raise MilcoError(f"{path} is not a vector store (its {MANIFEST} names no parts): give what milco encode wrote")
+    if "dense" in manifest:
+        raise MilcoError(f"{path} holds dense vectors, which only version 0.3 reads: encode sparse ones")
     validate_fields(manifest, STORE, path, MANIFEST)
-    validate_fields(manifest, DENSE_VECTORS if "dense" in manifest else SPARSE_VECTORS, path, MANIFEST)
+    validate_fields(manifest, SPARSE_VECTORS, path, MANIFEST)
     validate_documents(path, manifest)
     return manifest
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import QueryGroup
+from milco_pyserini.train.dense_encoder import DenseEncoder
 
 # Examples that the means are computed from, and the texts of all languages that a language's mean is shrunk toward.
 _EXAMPLES, _PRIOR = 1024, 8

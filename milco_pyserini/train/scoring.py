@@ -16,7 +16,6 @@ from scipy.sparse import csr_array
 from milco_pyserini.console import counted, log
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.index.baselines import K1, B
 from milco_pyserini.options import validate
 from milco_pyserini.search.reranking import CrossEncoder
 from milco_pyserini.train.config import LEXICAL
@@ -33,6 +32,8 @@ from milco_pyserini.train.rewriting import ScoreOptions, pending_files, rewrite
 PART_SIZE = 1024
 
 _PAIRS_AT_A_TIME = 8192
+# BM25's, as Pyserini has them.
+K1, B = 0.9, 0.4
 
 
 class PassageScorer(Protocol):

@@ -6,7 +6,6 @@ from itertools import zip_longest
 from torch import nn
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.sparse import SOURCE

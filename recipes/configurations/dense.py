@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from milco_pyserini.encode.dense import DenseEncoder, pool
+from milco_pyserini.train.dense_encoder import DenseEncoder, pool
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator

@@ -129,8 +129,6 @@ def test_the_default_rules_are_those_of_the_paper_that_prune_something(
         (["--engines", "exact", "exact"], "--engines exact "),
         (["--engines", "exact:query_cut=3"], "exact has no settings"),
         (["--engines", "exact:3"], "'3' is not a setting"),
-        (["--engines", "bm25"], "--engines bm25: its queries are texts"),
-        (["--engines", "flat"], "--engines flat: its queries are dense vectors"),
         (["--k", "5"], "--k 5: nDCG@10"),
         (["--qrels", "others"], "no topic of topics.jsonl is judged in others: the first topic is 'q0'"),
         (["--encoder", "mini"], "topics.jsonl has vectors, nothing is encoded"),

@@ -64,13 +64,19 @@ MESSAGES = {
         "--output vectors/c"
     ),
     "index --vectors vectors/a --engine lucine": (
-        "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are bm25, exact, flat, hnsw, "
-        "lucene, qdrant, seismic. milco export --url fills the server of another search engine."
+        "milco index: error: unknown engine 'lucine': did you mean 'lucene'? valid are exact, lucene, "
+        "qdrant, seismic. milco export --url fills the server of another search engine."
     ),
     "index --vectors vectors/a --engine remote": (
         "milco index: error: --engine remote: its indexes are written by milco export --url"
     ),
-    "index --vectors vectors/a --engine bm25": "milco index: error: --engine bm25 needs --corpus, not --vectors",
+    "index --vectors vectors/a --engine bm25": (
+        "milco index: error: only version 0.3 builds and reads indexes of engine bm25. BM25 is an encoder: milco "
+        "encode --encoder bm25"
+    ),
+    "index --corpus docs.tsv": (
+        "milco index: error: an index is built from --vectors: make them with milco encode --corpus docs.tsv"
+    ),
     "index --vectors vectors/a --engine exact --prune top-k:3": (
         "milco index: error: indexes/a.exact exists: choose another --output, or replace it with --overwrite"
     ),

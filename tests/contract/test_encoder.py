@@ -1,4 +1,4 @@
-"""What every encoder promises: MILCO with one view and with both, and dense encoders."""
+"""What every encoder promises: MILCO with one view and with both, and a dense encoder, as training has it."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 from golden_set import EXACT, GOLDEN, TEXTS, encoder
 from golden_set import dense as rows_of
 
-from milco_pyserini.encode.dense import DenseEncoder
+from milco_pyserini.train.dense_encoder import DenseEncoder
 
 LENGTH = 32
 

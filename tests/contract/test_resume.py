@@ -17,7 +17,6 @@ CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 FORMATS = {
     "jsonl": [],
     "parquet": ["--format", "parquet"],
-    "dense": ["--dense"],
     "passages": ["--split-passages", "--max-length", "8"],
 }
 DOCUMENTS = [" ".join(text.split()) or "blank" for text in TEXTS][:11]
@@ -141,7 +140,6 @@ def test_only_texts_that_the_old_store_lacks_are_encoded(
         (["--format", "parquet"], "encoded with format 'jsonl', not 'parquet': encode with --format jsonl, or"),
         (["--dtype", "bfloat16"], "encoded with dtype 'float32', not 'bfloat16': encode with --dtype float32, or"),
         (["--encoder", "mini"], f"encode with --encoder {CHECKPOINT}, or without --reuse"),
-        (["--dense"], "holds sparse vectors of documents, not dense vectors of documents: omit --reuse"),
         (["--reuse", "nowhere"], "no vectors at nowhere"),
     ],
 )

@@ -11,12 +11,12 @@ from milco_pyserini.cli.index import main as index_command
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import BM25, Index, open_index
+from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.shards import shard_name
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.integrations.pyserini.encoders import vectors_of
 
-EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant", "flat")]
+EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant")]
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -96,7 +96,7 @@ def test_the_manifest_is_that_of_one_index(built: Built, kind: str) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EXACT if kind.values[0] != "flat"])
+@pytest.mark.parametrize("kind", EXACT)
 def test_the_numbers_of_an_explanation_are_those_of_one_index(built: Built, kind: str) -> None:
     """Of every document of a ranking, in the same order."""
     queries = queries_for(kind, 3)
@@ -182,11 +182,10 @@ def test_shards_of_different_indexes_are_refused(built: Built, tmp_path: Path) -
 
 
 def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> None:
-    """Before anything is written: idf, more shards than parts, external vectors, numbers out of range; updates."""
-    corpus = built.documents("bm25").path
+    """Before anything is written: more shards than parts, external vectors, numbers out of range; updates."""
+    corpus = built.path("jsonl") / "parts" / "part-00000.jsonl"
     plain = {"plain": True, "scale": 1.0, "shard_num": 2}
     for source, engine, options, message in (
-        (corpus, BM25(language="en"), {"shard_num": 2}, "`shard_num=2`: bm25 has no shards"),
         (built.path("jsonl"), "exact", {"shard_num": 3}, "`shard_num=3`.* 2 parts"),
         (corpus, "exact", plain, "`shard_num` divides the parts of a vector store"),
         (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "`shard_id=2`"),

@@ -1,20 +1,19 @@
-"""What every vector store promises: JSONL, Parquet and dense."""
+"""What every vector store promises: JSONL and Parquet."""
 
+import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from built import DIMENSIONS, DOCUMENTS, STORES, Built, encode
+from built import DOCUMENTS, STORES, Built, encode
 from synthetic_stores import synthetic_batch, vocabulary
 
-from milco_pyserini.encode.dense_store import open_dense_store
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Index
+from milco_pyserini.io.manifest import MANIFEST, read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch, open_store
 
-SPARSE = [kind for kind in STORES if kind != "dense"]
 
-
-@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize("kind", STORES)
 def test_a_store_returns_the_vectors_that_were_written(built: Built, kind: str) -> None:
     """Ids and order; floats as they are in Parquet, rounded to impacts in JSONL."""
     ids, batch = synthetic_batch(DOCUMENTS)
@@ -32,19 +31,10 @@ def test_a_store_returns_the_vectors_that_were_written(built: Built, kind: str) 
             }
 
 
-@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize("kind", STORES)
 def test_impacts_are_the_rounded_weights(built: Built, kind: str) -> None:
     """vectors() yields {term: impact}; both formats give the same impacts."""
     assert dict(open_store(built.path(kind)).vectors()) == dict(open_store(built.path("jsonl")).vectors())
-
-
-def test_a_dense_store_returns_the_vectors_that_were_written(built: Built) -> None:
-    """Bit for bit, with their ids."""
-    ids, _ = synthetic_batch(DOCUMENTS)
-    vectors = np.random.default_rng(0).normal(size=(DOCUMENTS, DIMENSIONS)).astype(np.float32)
-    read = list(open_dense_store(built.path("dense")).batches())
-    assert [docid for part, _ in read for docid in part] == ids
-    np.testing.assert_array_equal(np.concatenate([rows for _, rows in read]), vectors)
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -61,4 +51,13 @@ def test_the_same_vectors_give_the_same_bytes(built: Built, kind: str, tmp_path:
 def test_an_incomplete_store_is_refused(built: Built, kind: str, tmp_path: Path) -> None:
     """Without a manifest a directory is not a store."""
     with pytest.raises(MilcoError, match=str(tmp_path)):
-        (open_dense_store if kind == "dense" else open_store)(tmp_path)
+        open_store(tmp_path)
+
+
+def test_dense_vectors_of_version_0_3_are_one_error(built: Built, tmp_path: Path) -> None:
+    """For whatever reads vectors."""
+    path = shutil.copytree(built.path("parquet"), tmp_path / "dense")
+    write_checked(path / MANIFEST, read_checked(path / MANIFEST) | {"dense": True, "dimensions": 8})
+    for read in (open_store, lambda store: Index.build(store, tmp_path / "index")):
+        with pytest.raises(MilcoError, match=f"{path} holds dense vectors, which only version 0.3 reads"):
+            read(path)

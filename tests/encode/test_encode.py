@@ -573,7 +573,7 @@ def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, cap
     assert not list((tmp_path / "v").rglob("*.jsonl"))
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "dense"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_weight_that_is_not_finite_is_never_written(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -588,7 +588,7 @@ def test_a_weight_that_is_not_finite_is_never_written(
         return encoder
 
     monkeypatch.setattr(EncodePlan, "load_encoder", damaged)
-    more = ["--dense"] if kind == "dense" else ["--format", kind]
+    more = ["--format", kind]
     refused(arguments(corpus, tmp_path / "v", *more), capsys, "the vector of 'd0' has the weight nan", str(CHECKPOINT))
     assert not list((tmp_path / "v").rglob("part-*"))
 

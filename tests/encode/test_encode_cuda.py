@@ -7,12 +7,12 @@ from golden_set import CHECKPOINTS, GOLDEN, TEXTS
 
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import CopyStream
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.sparse import VIEWS
+from milco_pyserini.train.dense_encoder import DenseEncoder
 
 CUDA = torch.device("cuda")
 

@@ -15,7 +15,6 @@ from golden_set import GOLDEN, TEXTS, dense, encoder
 from pandas import DataFrame
 
 from milco_pyserini.encode import contract
-from milco_pyserini.encode import dense as dense_module
 from milco_pyserini.encode import encoder as encoder_module
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.encode.corpus import encode_corpus
@@ -327,7 +326,7 @@ def test_examples_of_the_docstrings_run(monkeypatch: pytest.MonkeyPatch) -> None
     """Every public example of the encoders, on the embedded checkpoint, which is loaded once."""
     monkeypatch.setattr(MilcoEncoder, "from_pretrained", functools.cache(MilcoEncoder.from_pretrained))
     monkeypatch.setattr(contract, "as_encoder", functools.cache(contract.as_encoder))
-    for module in (encoder_module, contract, dense_module):
+    for module in (encoder_module, contract):
         assert doctest.testmod(module).failed == 0
 
 

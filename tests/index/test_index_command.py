@@ -190,4 +190,4 @@ def test_help_lists_the_settings_of_every_engine(capsys: pytest.CaptureFixture[s
     assert main(["--set", "help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("seismic: n_postings=200 (build, 1 to 1,000,000,000): ") for line in lines)
-    assert {line.split(":")[0] for line in lines} == {"bm25", "lucene", "seismic", "hnsw", "remote"}
+    assert {line.split(":")[0] for line in lines} == {"lucene", "seismic", "remote"}

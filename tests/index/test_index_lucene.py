@@ -271,11 +271,6 @@ class PanicException(BaseException):
         ("search", java_error("E", "In a.b.C. Or not.\n\tat d.e"), r"engine e cannot search x: In a\.b\.C\.$"),
         ("search", PanicException("range end"), "engine e cannot search x: range end"),
         ("build", MemoryError("Unable to allocate 9 TiB"), "too little memory to build x: Unable to allocate 9 TiB"),
-        (
-            "build",
-            RuntimeError("Error in void f() at /project/io.cpp:9: Error: 'ret == 1' failed: short write"),
-            "engine e cannot build x: short write$",
-        ),
         ("open", ValueError("no header"), r"x is damaged \(files of e: no header\)"),
         ("open", FileNotFoundError(2, "No such file", "x/ids"), r"x is damaged \(ids: it is missing\)"),
         ("open", java_error("java.nio.file.NoSuchFileException", "x/_0.si"), r"x is damaged \(_0.si: it is missing\)"),
@@ -289,7 +284,7 @@ class PanicException(BaseException):
     ],
 )
 def test_errors_of_libraries_are_one_line(action: str, error: BaseException, told: str) -> None:
-    """Of Java, Rust and C++: the engine, the index, the reason without stacks, the fix."""
+    """Of Java and Rust: the engine, the index, the reason without stacks, the fix."""
     with pytest.raises(MilcoError, match=told) as raised, engine_errors("e", action, Path("x")):
         raise error
     assert "\n" not in str(raised.value)

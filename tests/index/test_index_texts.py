@@ -13,7 +13,6 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import BM25
 
 CHECKPOINT = str(GOLDEN / "ckpt_distillation")
 TEXTS = ["Alexander Graham Bell patented the telephone.", "The Nile is a long river in Africa."]
@@ -121,11 +120,8 @@ def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:
     for options, message in (
         ({"ids": ["a", "b"]}, "`ids` is for vectors, not for texts"),
         ({"shard_num": 2}, "`shard_num` is for vectors"),
-        ({"engine": "flat"}, "engine flat takes no texts, but a store of "),
         ({"prune": ["top:3"]}, "unknown pruning 'top'"),
     ):
         with pytest.raises(MilcoError, match=message):
             Index.build(TEXTS, tmp_path / "index", encoder="no/such/encoder", **options)  # type: ignore[arg-type]
-    with pytest.raises(MilcoError, match="language of the given corpus"):
-        Index.build(TEXTS, tmp_path / "index", BM25())
     assert not list(tmp_path.iterdir())

@@ -38,7 +38,6 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         Index.build(batch, root / engine, engine, ids=documents.docno.tolist(), encoder=milco.encoder)
     stored = {"store_documents": True, "corpus": "sample-de"}
     Index.build(batch, root / "stored", ids=documents.docno.tolist(), encoder=milco.encoder, **stored)
-    Index.build("sample-de", root / "bm25", "bm25")
     return SimpleNamespace(root=root, milco=milco, documents=milco.doc_encoder()(documents), queries=queries)
 
 
@@ -75,7 +74,7 @@ def test_pisa_finds_the_products_of_the_terms(sample: SimpleNamespace) -> None:
     assert not pt.java.started()
 
 
-@pytest.mark.parametrize("engine", ["lucene", "exact", "bm25"])
+@pytest.mark.parametrize("engine", ["lucene", "exact"])
 def test_the_retriever_finds_what_the_searcher_finds(sample: SimpleNamespace, engine: str) -> None:
     """Documents, scores and ranks from 0 for every query; its columns are kept, the size of batches does not matter."""
     retriever = MilcoIndex(sample.root / engine).retriever(num_results=10, batch_size=7)
@@ -89,7 +88,7 @@ def test_the_retriever_finds_what_the_searcher_finds(sample: SimpleNamespace, en
 
 
 def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -> None:
-    """By impacts or by weights; queries of other engines are texts only."""
+    """By impacts or by weights."""
     retriever = MilcoIndex(sample.root / "lucene").retriever(num_results=10)
     encoded = sample.milco.query_encoder()(sample.queries)
     expected = hits_of(retriever(sample.queries))
@@ -109,8 +108,6 @@ def test_encoded_queries_have_the_hits_of_their_texts(sample: SimpleNamespace) -
         MilcoIndex(sample.root / "lucene").retriever(batch_size=0)(sample.queries)
     with pytest.raises(MilcoError, match="english_prefix='e_'"):
         Milco(sample.milco.encoder, english_prefix="e_")
-    with pytest.raises(pt.validate.InputValidationError, match="query"):
-        MilcoIndex(sample.root / "bm25").retriever()(encoded.drop(columns="query"))
 
 
 def test_alpha_weighs_the_views_of_queries(sample: SimpleNamespace) -> None:

@@ -9,7 +9,6 @@ import pytest
 from golden_set import GOLDEN
 
 import milco_pyserini
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.search.reranking import CrossEncoder

@@ -9,7 +9,9 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.cli.search import main
-from milco_pyserini.index import BM25, Index, build_index, find_engine, open_index
+from milco_pyserini.encode.corpus import encode_corpus
+from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
 
@@ -62,10 +64,10 @@ def test_remove_query_drops_the_document_with_the_topics_id(index: Path, topics:
 
 def test_the_corpus_as_topics_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its documents are probably not meant as queries; other topics are, whatever their ids."""
-    pytest.importorskip("pyserini", reason="Pyserini is not installed")
     for name in ("docs", "topics"):
         (tmp_path / f"{name}.jsonl").write_text('{"id": "a", "text": "a river"}\n{"id": "b", "text": "the sea"}\n')
-    index = Index.build(tmp_path / "docs.jsonl", tmp_path / "index", BM25(language="en")).path
+    encode_corpus(tmp_path / "docs.jsonl", tmp_path / "vectors", EncodePlan(encoder="mini"))
+    index = Index.build(tmp_path / "vectors", tmp_path / "index", "exact").path
     for name, times in (("docs", 1), ("topics", 0)):
         command = ["--index", str(index), "--topics", str(tmp_path / f"{name}.jsonl")]
         assert main([*command, "--output", str(tmp_path / f"{name}.txt")]) == 0

@@ -1,7 +1,6 @@
 """The Python API: build an index, search it with texts, whatever the engine."""
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -24,7 +23,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode import contract
 from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import BM25, Hits
+from milco_pyserini.index import Exact, Hits
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search import SearchTopics, search_topics
@@ -176,15 +175,15 @@ def test_documents_are_stored_on_request_only(
     """milco index --store reads the corpus that the vectors name; options that do not fit end in one line."""
     common = ["--vectors", str(vectors), "--output", str(tmp_path / "index"), "--engine", "exact"]
     for more, message in (
-        (["--corpus", "sample"], "--vectors and --corpus exclude each other"),
+        (["--corpus", "sample"], "--corpus is for --store"),
         (["--store", "--corpus", "sample"], "sample is not the corpus that was encoded: its texts have changed"),
         (["--store", "--corpus", "nothing.jsonl"], "nothing.jsonl: no such file"),
         (["--store", "--set", "store_vectors=true"], "--set store_vectors=true: exact has no settings"),
     ):
         assert index_command([*common, *more]) == 2
         assert message in capsys.readouterr().err
-    with pytest.raises(MilcoError, match="`store_documents`: engine flat stores no documents"):
-        Index.build(vectors, tmp_path / "index", "flat", store_documents=True)
+    with pytest.raises(MilcoError, match="`store_documents`: engine seismic stores no documents"):
+        Index.build(vectors, tmp_path / "index", "seismic", store_documents=True)
     with pytest.raises(MilcoError, match="`corpus` is for `store_documents`"):
         Index.build(vectors, tmp_path / "index", "exact", corpus="sample")
     assert not (tmp_path / "index").exists()
@@ -253,24 +252,6 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.integration
-def test_bm25_searches_for_words(tmp_path: Path) -> None:
-    """Documents as objects, texts as queries, no encoder."""
-    documents = [Document(name, "", text) for name, text in TEXTS.items()]
-    built = Index.build(documents, tmp_path / "index", BM25(language="en"))
-    assert Searcher.open(built.path).search("a river in Africa", k=1)[0].docid == "river"
-
-
-@pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
-def test_dense_vectors_are_searched_by_their_own_encoder(corpus: Path, tmp_path: Path) -> None:
-    """A store of milco encode --dense; texts of hits are available as for other engines."""
-    output = tmp_path / "dense"
-    assert encode(["--corpus", str(corpus), "--encoder", CHECKPOINT, "--dense", "--output", str(output)]) == 0
-    built = Index.build(output, tmp_path / "index", "flat")
-    hit = Searcher.open(built.path).search(f"phone {TEXTS['phone']}", k=1)[0]
-    assert (hit.docid, hit.text) == ("phone", f"phone {TEXTS['phone']}")
-
-
 def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder: MilcoEncoder) -> None:
     """They equal a searcher that was opened with them, and explanations have them."""
     searcher = Searcher.open(index, encoder)
@@ -328,10 +309,8 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
         searcher.search_batch([QUERY, None])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"prune='top-k:3': expected a list"):
         Index.build(vectors, tmp_path / "index", "exact", prune="top-k:3")
-    with pytest.raises(MilcoError, match="`prune` does not apply to engine bm25"):
-        Index.build(vectors, tmp_path / "index", BM25(language="en"), prune=["top-k:3"])
     with pytest.raises(TypeError, match="expected a name, or an engine such as Seismic"):
-        Index.build(vectors, tmp_path / "index", BM25)  # type: ignore[arg-type]
+        Index.build(vectors, tmp_path / "index", Exact)  # type: ignore[arg-type]
     with pytest.raises(MilcoError, match="did you mean 'exact'"):
         Index.build(vectors, tmp_path / "index", "exakt")
     with pytest.raises(TypeError, match="the directory of an index"):

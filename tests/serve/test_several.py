@@ -1,12 +1,10 @@
 """Several indexes in milco serve: every hit has what each index gave it, and is explained in those that can."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from fastapi.testclient import TestClient
 from pages import Tags
@@ -15,8 +13,6 @@ from served_set import DOCUMENTS, index, searcher
 from milco_pyserini import Index, Searcher
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explanation import Explanation
-from milco_pyserini.index import BM25
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
 from milco_pyserini.serve.schema import SearchAnswer, SearchesAnswer
@@ -127,58 +123,3 @@ def test_an_index_that_changes_is_opened_again(tmp_path: Path) -> None:
     with pytest.raises(MilcoError, match="is closed"):
         old.searcher.search(QUERY)
     new.release()
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Index the words of the served documents."""
-    return Index.build(index().path.parent / "corpus.jsonl", tmp_path_factory.mktemp("words") / "bm25", BM25("en")).path
-
-
-@pytest.mark.integration
-def test_an_index_of_words_has_ranks_and_no_explanations(words: Path) -> None:
-    """The page states it, and offers neither filters nor a balance, which it does not have; alone, it is not served."""
-    opened = OpenedIndex.open([words, index().path], fuse="rrf", device="cpu", dtype="float32")
-    with (
-        closing(SearchService(opened)) as service,
-        TestClient(create_app(service, (HOST,)), f"http://{HOST}") as client,
-    ):
-        hit = client.get("/search", params={"q": QUERY}).json()["hits"][0]
-        assert set(hit["by_index"]) == {str(words), str(index().path)} and hit["snippet"]
-        page = Tags(client.get("/", params={"q": QUERY}).text)
-        assert "rank (score) in bm25, which is not explained and docs.exact" in page.text
-        assert len(page.values("data-from")) == 10
-        assert "Balance languages" not in page.text and "among the best" not in page.text
-        explained = client.get("/explain", params={"q": QUERY, "docid": hit["docid"]}).json()
-        assert explained["score"] == pytest.approx(hit["by_index"][str(index().path)]["score"])
-        refused = client.get("/explain", params={"q": QUERY, "docid": hit["docid"], "index": str(words)})
-        assert refused.status_code == 400 and "is a bm25 index, whose queries are texts" in refused.json()["error"]
-        refused = client.get("/search", params={"q": QUERY, "filters": "lang=en"})
-        assert refused.status_code == 400 and "stores no fields to filter by" in refused.json()["error"]
-        assert client.get("/encode", params={"q": QUERY}).json()["vectors"][0]
-    with pytest.raises(MilcoError, match="whose queries are weighted terms"):
-        OpenedIndex.open(words)
-
-
-def test_agents_see_what_each_index_gave(service: SearchService, hybrid: Searcher) -> None:
-    """And ask for an explanation in one of them, of a balanced search, too."""
-    pytest.importorskip("mcp.server.mcpserver", reason="needs mcp 2 (pip install mcp)")
-    from mcp import Client
-
-    from milco_pyserini.serve.agents import create_mcp_server
-
-    async def ask() -> tuple[Any, Any]:
-        async with Client(create_mcp_server(service)) as agent:
-
-            async def call(name: str, **arguments: Any) -> Any:
-                return json.loads((await agent.call_tool(name, {"query": QUERY, **arguments})).content[0].text)
-
-            hit = (await call("search", k=1, balance="lang"))["hits"][0]
-            return hit, await call("explain", docid=hit["docid"], balance="lang", index=hybrid.indexes[1].name)
-
-    hit, explained = anyio.run(ask)
-    assert set(hit["by_index"]) == {index.name for index in hybrid.indexes}
-    assert explained["score"] == pytest.approx(hit["by_index"][hybrid.indexes[1].name]["score"])
-    explanation = hybrid.explain(QUERY, hit["docid"], index=hybrid.indexes[1].name, balance="lang")
-    assert isinstance(explanation, Explanation) and explanation.balance is not None
-    assert explained["balance"] == pytest.approx(explanation.balance.to_json())

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from milco_pyserini.encode.dense import DenseEncoder
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import QueryGroup
+from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.dense_teacher import DenseTeacher, batch_texts
 
 MEANINGS = ("river", "bridge", "book", "town")

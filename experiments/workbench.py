@@ -19,7 +19,7 @@ from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.eval.report import DIGITS, ReportTable, render
 from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
 from milco_pyserini.index.directory import Index, build_index, is_index
-from milco_pyserini.index.documents import DocumentSource
+from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
 from milco_pyserini.io.files import atomic_file, is_json_with, size_on_disk, validate_output_directory, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
@@ -126,7 +126,7 @@ class Workbench:
             log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
-    def built(self, name: str, label: str, engine: Engine, vectors: DocumentSource) -> Index:
+    def built(self, name: str, label: str, engine: Engine, vectors: SparseDocuments) -> Index:
         """Return an existing index of the same vectors and settings, or a new one.
 
         Args:

@@ -22,7 +22,7 @@ from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
 from milco_pyserini.index.documents import DocumentSchema
-from milco_pyserini.index.exact import Exact
+from milco_pyserini.index.recall import find_ground_truth
 
 # Documents that are sent at a time, and their bytes as JSON: memory holds as many of these as a server has writers.
 BATCH, _BATCH_BYTES = 2_000, 2 * 2**20
@@ -258,7 +258,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     """Compare the best scores of queries with those of exact search. count: of documents."""
     documents = export.documents
     try:
-        truth = Exact().ground_truth(documents, export.topics, count)
+        truth = find_ground_truth(documents, export.topics, count)
     except MilcoError as error:
         raise MilcoError(
             f"{export.collection} of {place} is complete, but its scores were not compared: {error}"

@@ -13,7 +13,13 @@ from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.documents import CorpusDocuments, DocumentSource, indexed_corpus_paths, open_corpus_documents
+from milco_pyserini.index.documents import (
+    CheckedDocuments,
+    CorpusDocuments,
+    SparseDocuments,
+    indexed_corpus_paths,
+    open_corpus_documents,
+)
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import (
     APPROXIMATE,
@@ -22,10 +28,8 @@ from milco_pyserini.index.protocol import (
     SEARCH,
     Engine,
     EngineSearcher,
-    is_given,
-    open_documents,
 )
-from milco_pyserini.index.recall import report_recall, write_ground_truth
+from milco_pyserini.index.recall import find_ground_truth, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
 from milco_pyserini.index.shards import (
     ShardedSearcher,
@@ -43,6 +47,7 @@ from milco_pyserini.index.update import (
     validate_kind,
     validate_update,
 )
+from milco_pyserini.index.vectors import open_documents
 from milco_pyserini.io.files import (
     atomic_directory,
     checksum_bytes,
@@ -72,6 +77,7 @@ from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
+from milco_pyserini.sparse.quantization import SCALE
 from milco_pyserini.sparse.store import texts_before, validate_shard_id
 
 if TYPE_CHECKING:
@@ -189,9 +195,9 @@ class Index:
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
         shards = {} if shard is None else {"shard_num": shard_num, "shard_id": shard_id}
         how = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids, "encoder": encoder}
-        documents = open_documents(chosen, source, **how, **shards)
+        documents = open_documents(source, **how, **shards)
         validate_kind(documents.path, documents.manifest)
-        queries = None if topics is None else chosen.open_topics(Path(topics))
+        queries = None if topics is None else VectorStore.open(topics)
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
         finished = None if overwrite else _finished_index(path, about, documents)
         if finished is None:
@@ -349,7 +355,7 @@ class Index:
         if _is_texts(source):
             _refuse_for_texts(since=since, corpus=corpus, **how)
             return self._update_from_texts(open_corpus(source), encoder, delete, threads)
-        opened: Any = partial(open_documents, engine, encoder=encoder, **how)
+        opened: Any = partial(open_documents, encoder=encoder, **how)
         if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
             source, since = VectorStore.open(source), VectorStore.open(since)
         documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
@@ -529,17 +535,17 @@ def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | 
 def _refuse_for_texts(**given: Any) -> None:
     """Raise MilcoError for an argument that only vectors take."""
     for name, value in given.items():
-        if is_given(value):
+        if not (value is None or value is False or (isinstance(value, Sequence) and not value)):
             raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
 
 
 def build_index(
-    documents: DocumentSource,
+    documents: SparseDocuments,
     engine: Engine,
     output: Path,
     threads: int = 1,
     overwrite: bool = False,
-    topics: DocumentSource | None = None,
+    topics: SparseDocuments | None = None,
     corpus: CorpusDocuments | None = None,
     shard: tuple[int, int] | None = None,
 ) -> Index:
@@ -562,7 +568,7 @@ def build_index(
                 vectors = {"vectors": documents.manifest}
                 validate_shard(output, about | vectors, other, read_checked(other / MANIFEST))
     progress = Progress("documents", None if shard else documents.manifest.get("documents"))
-    checked = engine.checked(documents, progress, corpus)
+    checked = CheckedDocuments(documents, progress, corpus)
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
@@ -581,14 +587,17 @@ def build_index(
             "id_with_space": checked.id_with_space,
             "milco_pyserini": __version__,
             **engine.versions(),
-            **checked.describe(),
+            "postings": checked.postings,
+            # External impacts do not state their scale: for a ranking, any that is fine enough will do.
+            "query_scale": SCALE if documents.manifest.get("plain") else documents.manifest["scale"],
+            "vectors": documents.manifest,
             "corpus_paths": indexed_corpus_paths(documents, output if shard is None else output.parent),
         }
         files = describe_files(directory, list_files(directory))
         is_approximate = engine.exactness == APPROXIMATE
         if is_approximate:
             progress.close("Indexed")
-            truth = engine.ground_truth(documents, topics, built.documents)
+            truth = find_ground_truth(documents, topics, built.documents)
             write_ground_truth(directory, truth)
             manifest["recall"] = report_recall(engine.open(directory, manifest), truth)
         manifest["files"] = files
@@ -605,7 +614,7 @@ def build_index(
 
 
 def _describe_build(
-    engine: Engine, shard: tuple[int, int] | None, topics: DocumentSource | None, stores_vectors: bool | None
+    engine: Engine, shard: tuple[int, int] | None, topics: SparseDocuments | None, stores_vectors: bool | None
 ) -> dict[str, Any]:
     """Return what the manifest of an index states of the options that it is built with; None for what is not given.
 
@@ -621,7 +630,7 @@ def _describe_build(
     }
 
 
-def _finished_index(path: Path, about: Mapping[str, Any], documents: DocumentSource) -> Index | None:
+def _finished_index(path: Path, about: Mapping[str, Any], documents: SparseDocuments) -> Index | None:
     """Return the index at path if it was built of the same vectors with the same options, and never updated.
 
     Args:
@@ -639,7 +648,7 @@ def _finished_index(path: Path, about: Mapping[str, Any], documents: DocumentSou
     return index if is_same and not index.shards else None
 
 
-def _report_dropped(documents: DocumentSource, index: Index) -> None:
+def _report_dropped(documents: SparseDocuments, index: Index) -> None:
     """Report the terms and documents that a new index does not have."""
     if isinstance(documents, PrunedStore):
         log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")

@@ -18,7 +18,9 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Document, open_corpus
@@ -27,11 +29,14 @@ from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
 from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
 from milco_pyserini.request import GivenFilters, parse_filters
+from milco_pyserini.sparse import SparseBatch
 
 # Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
 MAX_VALUE_BYTES = 1024
 # A field with more different values supports neither counts nor ranges.
 MAX_VALUES = 100_000
+# Sum of a document's impacts: Lucene's limit, for every engine as that of ids.
+MAX_IMPACTS = 2**31 - 1
 # The field with the language of a document.
 LANGUAGE = "lang"
 PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
@@ -53,8 +58,8 @@ _MAX_LANGUAGES = 1000
 WHITE_SPACE = re.compile(r"\s", re.ASCII)
 
 
-class DocumentSource(Protocol):
-    """Documents of any type. Engines of one type read them by further methods."""
+class SparseDocuments(Protocol):
+    """Documents as sparse vectors, such as a VectorStore. An engine reads them once, in one of the two ways."""
 
     @property
     def path(self) -> Path:
@@ -64,39 +69,74 @@ class DocumentSource(Protocol):
     def manifest(self) -> dict:
         """Their description, for the manifest of the index."""
 
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column; complete when batches() has ended."""
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document, impacts >= 1."""
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights of many documents at a time."""
+
 
 class CheckedDocuments:
-    """Documents that are validated and counted while they are read, with 8 bytes of memory for each id.
+    """SparseDocuments that are validated and counted while they are read, with 8 bytes of memory for each id.
 
-    A document that no index can hold raises MilcoError before an engine has seen it. id_with_space: the first id with
-    white space in it, which no run can hold.
+    A document that no index can hold raises MilcoError before an engine has seen it.
 
     Args:
         corpus: what the index stores of each document; None if it stores nothing.
+
+    Attributes:
+        postings: number of terms of all documents.
+        id_with_space: the first id with white space in it, which no run can hold.
     """
 
     def __init__(self, source: Any, progress: Progress, corpus: "CorpusDocuments | None" = None) -> None:
-        self.source = source
         self.corpus = corpus
-        self.path: Path = source.path
-        self.manifest: dict = source.manifest
+        self.postings = 0
         self.id_with_space: str | None = None
+        self._source = source
         self._progress = progress
         self._seen = SeenIds()
 
-    def ids(self) -> Iterator[str]:
-        """Yield every id, once more."""
-        return (docid for names, _ in self.source.batches() for docid in names)
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column."""
+        return self._source.terms
 
-    def describe(self) -> dict[str, Any]:
-        """Return what the manifest of the index states about the documents, after all have been read."""
-        return {"vectors": self.manifest}
+    @property
+    def deleted(self) -> list[str]:
+        """Ids that an update deletes, once all documents have been read; none for a new index."""
+        return getattr(self._source, "deleted", [])
 
-    def count(self, ids: list[str]) -> None:
-        """Validate the ids of documents and count them."""
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document."""
+        for docid, vector in self._source.vectors():
+            self._count([docid], [sum(vector.values())], len(vector))
+            yield docid, vector
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights."""
+        scale = np.float64(self._source.manifest["scale"])
+        for names, batch in self._source.batches():
+            sums = np.bincount(batch.row_numbers(), np.rint(batch.weights * scale), len(names))
+            self._count(names, sums, len(batch.columns))
+            yield names, batch
+
+    def validate_unique_ids(self) -> None:
+        """Raise MilcoError if two of the documents share an id: a ranking could not tell them apart."""
+        ids = (docid for docid, _ in self._source.vectors())
+        duplicate = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(ids)))
+        if duplicate is not None:
+            raise MilcoError(f"{self._source.path}: two documents have the id {shown(duplicate.id)}")
+
+    def _count(self, ids: list[str], impacts: Sequence[float] | NDArray[np.float64], postings: int) -> None:
+        """Validate ids and the sums of impacts of documents, and count them."""
         for docid in ids:
             if not docid:
-                raise MilcoError(f"{self.path}: a document has an empty id")
+                raise MilcoError(f"{self._source.path}: a document has an empty id")
             size = len(docid.encode("utf-8", "surrogatepass"))
             if size > MAX_ID_BYTES:
                 raise MilcoError(
@@ -105,13 +145,14 @@ class CheckedDocuments:
             self._seen.add(docid)
             if self.id_with_space is None and WHITE_SPACE.search(docid):
                 self.id_with_space = docid
+        if max(impacts, default=0) > MAX_IMPACTS:
+            docid, total = next(pair for pair in zip(ids, impacts, strict=True) if pair[1] > MAX_IMPACTS)
+            raise MilcoError(
+                f"document {shown(docid)}: its impacts add up to {total:,.0f}, an index takes up to {MAX_IMPACTS:,}: "
+                "choose a smaller scale"
+            )
+        self.postings += postings
         self._progress.add(len(ids))
-
-    def validate_unique_ids(self) -> None:
-        """Raise MilcoError if two of the documents share an id: a ranking could not tell them apart."""
-        duplicate = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(self.ids())))
-        if duplicate is not None:
-            raise MilcoError(f"{self.path}: two documents have the id {shown(duplicate.id)}")
 
 
 class OtherTextsError(MilcoError):
@@ -272,7 +313,7 @@ class DiskDocuments:
         self._database.close()
 
 
-def indexed_corpus_paths(documents: DocumentSource, index: Path) -> list[str]:
+def indexed_corpus_paths(documents: Any, index: Path) -> list[str]:
     """Return where the corpus of an index is, for its manifest: absolute, and relative to the index."""
     name = local_corpus_name(documents.manifest, documents.path)
     return corpus_paths(name, index) if name else documents.manifest.get("corpus_paths", [])[:1]

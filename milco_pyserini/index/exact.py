@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
-from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, EngineSearcher, GroupHits, Groups, Hits
-from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
+from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
@@ -32,14 +32,14 @@ T = TypeVar("T")
 _INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 
 
-class Exact(SparseEngine):
+class Exact(Engine):
     """Exact float scores; ties by docid. An index takes 8 bytes per posting; building needs as much more, on disk."""
 
     name = "exact"
     exactness = EXACT_FLOAT
     stores_documents = True
 
-    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
         ids: list[str] = []
         empty = 0

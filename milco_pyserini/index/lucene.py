@@ -29,11 +29,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 import milco_pyserini.index.jvm as jvm
-from milco_pyserini.index.documents import Filters
+from milco_pyserini.index.documents import CheckedDocuments, Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
-from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, EngineSearcher, GroupHits, Groups, Hits
-from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
+from milco_pyserini.index.protocol import (
+    CONTENT,
+    EXACT_INTEGER,
+    BuildResult,
+    Engine,
+    EngineSearcher,
+    GroupHits,
+    Groups,
+    Hits,
+)
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import DELIMITER
@@ -54,7 +62,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Lucene(SparseEngine):
+class Lucene(Engine):
     """Exact sums of integers. Documents without terms are left out, as Anserini leaves them out."""
 
     store_vectors: bool = option(
@@ -72,14 +80,14 @@ class Lucene(SparseEngine):
         """Start Java. Raises MilcoError if it, or Anserini's jar, is missing."""
         jvm.start()
 
-    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write one segment for each thread, or more if memory fills up; Lucene merges them as it sees fit."""
         chunks, fields = _DocumentChunks(documents), _fields(documents)
         with engine_errors(self.name, "build", directory), _IndexWriter(directory, threads, fields) as writer:
             _write(writer, chunks, threads)
         return BuildResult(chunks.written, chunks.empty)
 
-    def update(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+    def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Add segments to those of the index: Lucene never changes a file."""
         with (
             engine_errors(self.name, "build", directory),
@@ -254,7 +262,7 @@ def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[
 class _DocumentChunks:
     """The documents that have terms, in chunks that several threads may take."""
 
-    def __init__(self, documents: CheckedVectors, replace: Callable[[list[str]], None] | None = None) -> None:
+    def __init__(self, documents: CheckedDocuments, replace: Callable[[list[str]], None] | None = None) -> None:
         """replace: called with ids before they are written, to delete what the index has of them."""
         self._corpus = documents.corpus
         self._replace = replace
@@ -379,5 +387,5 @@ def _write(writer: _IndexWriter, chunks: _DocumentChunks, threads: int) -> None:
             worker.result()
 
 
-def _fields(documents: CheckedVectors) -> list[str] | None:
+def _fields(documents: CheckedDocuments) -> list[str] | None:
     return None if documents.corpus is None else list(documents.corpus.fields)

@@ -1,12 +1,10 @@
 """The engine protocol: build an index of documents, open it, search it.
 
-Engines differ in what a query is: weighted terms (SparseEngine), dense vectors (FaissEngine) or texts (BM25). Whatever
-depends on that is a method of Engine, written once in these three classes; the engines of sparse vectors only add
-build() and open(). An engine owns its settings: they are its fields.
+Documents and queries are weighted terms. An engine has build() and open(), and update() if it can; it owns its
+settings: they are its fields.
 """
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -19,12 +17,10 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.index.display import hits_frame, hits_html
 from milco_pyserini.index.documents import (
     MAX_VALUE_BYTES,
     MAX_VALUES,
     CheckedDocuments,
-    DocumentSource,
     field_type,
     filter_text,
     parse_document,
@@ -32,7 +28,7 @@ from milco_pyserini.index.documents import (
     values_in_range,
 )
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.io.manifest import intact
+from milco_pyserini.io.manifest import SPARSE_INDEX, intact
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import Balance, SearchKeywords, SearchRequest
@@ -48,6 +44,20 @@ EXACT_INTEGER, EXACT_FLOAT, APPROXIMATE = "exact integer", "exact float", "appro
 # When a setting applies. Those of builds and searches are numbers, in the manifest by name; those of the content are
 # stated there by other fields.
 BUILD, SEARCH, CONTENT = "build", "search", "content"
+# Hits and characters of a text in a notebook's table, whose colors are the notebook's own, light or dark.
+_SHOWN = 20
+_CHARACTERS = 300
+_HTML = """<div style="overflow-x: auto; overflow-wrap: anywhere">
+<table>
+<tr>{% for name in ("rank", "score", "share", "docid", "text") %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for cells, title, text in rows %}
+<tr>{% for cell in cells %}<td>{{ cell }}</td>{% endfor %}
+
+<td dir="auto" style="text-align: start">{% if title %}<b>{{ title }}</b> {% endif %}{{ text }}</td></tr>
+{% endfor %}
+</table>
+{% for note in notes %}<p>{{ note }}</p>{% endfor %}
+</div>"""
 # What a closed index still states about itself.
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
@@ -88,7 +98,7 @@ class Hit:
         """The share of the query's weight that is on terms of the document, in [0, 1].
 
         A score grows with the query, this does not: a document that has little to do with the query matches little of
-        it. None if the index cannot be read (seismic), or if queries are not weighted terms. The shares of all
+        it. None if the index cannot be read (seismic), or if queries are texts. The shares of all
         documents of the ranking are read at once.
         """
         ranking: Hits | None = vars(self)["_ranking"]
@@ -140,7 +150,7 @@ class Hits(Sequence[Hit]):
 
     Args:
         docids: k' strings, k' <= k.
-        scores: float [k'], never increasing; > 0, unless queries are dense vectors or languages are balanced.
+        scores: float [k'], never increasing; > 0, unless languages are balanced.
         lookup: where the documents are read when they are first asked for; None without documents.
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
@@ -184,11 +194,39 @@ class Hits(Sequence[Hit]):
 
         Of documents that are ranked by their best passage, passage is its id. Raises MilcoError without pandas.
         """
-        return hits_frame(self)
+        try:
+            import pandas
+        except ImportError:
+            raise MilcoError("to_frame() needs pandas: pip install pandas") from None
+        columns = ["rank", "docid", "score", "share", *([] if self.passages is None else ["passage"]), "title", "text"]
+        rows: list[dict[str, Any]] = []
+        for rank, hit in enumerate(self, start=1):
+            known = {name: getattr(hit, name) for name in ("docid", "score", "share", "passage", "title")}
+            rows.append({**hit.fields, "rank": rank, **known, "text": hit.document and hit.document.text})
+        fields = dict.fromkeys(name for row in rows for name in row if name not in ("passage", *columns))
+        return pandas.DataFrame(rows, columns=[*columns, *fields])
 
     def _repr_html_(self) -> str:
-        """A table of the first hits, for notebooks."""
-        return hits_html(self)
+        """A table of the first hits, for notebooks: rank, score, share, docid, title and the beginning of the text."""
+        from jinja2 import Environment
+
+        first, rows = self[:_SHOWN], []
+        notes = [f"and {len(self) - len(first):,} more"] if len(self) > len(first) else []
+        closed: MilcoError | None = None
+        for rank, hit in enumerate(first, start=1):
+            share = document = None
+            try:
+                if closed is None:
+                    share, document = hit.share, hit.document
+            except MilcoError as error:
+                closed = error
+                notes.append(f"no texts: {error}")
+            score = f"{hit.score:,.0f}" if hit.score.is_integer() else f"{hit.score:,.4f}"
+            text = "" if document is None else document.text
+            text = text if len(text) <= _CHARACTERS else text[:_CHARACTERS] + "…"
+            cells = (rank, score, "" if share is None else f"{share:.0%}", hit.docid)
+            rows.append((cells, document and document.title, text))
+        return Environment(autoescape=True).from_string(_HTML).render(rows=rows, notes=notes)
 
 
 def merge_hits(rankings: Sequence[Hits], k: int) -> Hits:
@@ -250,15 +288,6 @@ class BalanceTerm:
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         return {**vars(self), "score": self.score}
-
-
-@dataclass(frozen=True)
-class GroundTruth:
-    """Queries of an engine, the best documents of each by exact search, and a description of the queries."""
-
-    queries: list[Any]
-    best: list[Hits]
-    what: str
 
 
 @dataclass(frozen=True)
@@ -334,8 +363,7 @@ class EngineSearcher:
     def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.
 
-        Queries are what the engine takes: {term: weight}, float32 [d] or texts. Terms that the index does not have are
-        ignored; a query without terms has no hits.
+        Queries are {term: weight}. Terms that the index does not have are ignored; a query without terms has no hits.
 
         Args:
             request: of its options, an engine uses k, threads, filters and balance.
@@ -492,13 +520,6 @@ def _balanced(groups: Groups, k: int, strength: float) -> Hits:
     )
 
 
-class QueryEncoder(Protocol):
-    """Converts texts to the queries of an engine."""
-
-    def encode_batch(self, texts: Sequence[str]) -> Any:
-        """Return a sequence with one query for each text."""
-
-
 @dataclass(frozen=True)
 class QueryOptions:
     """How to encode queries: options of Searcher.open()."""
@@ -529,9 +550,8 @@ class Engine:
     A value out of its range raises MilcoError.
 
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
-    recall is measured when an index is built. query_type: what a query is, for messages. manifest_fields: what the
-    manifests of its indexes hold (a table of io.manifest). checked: validates and counts documents while build() reads
-    them. indexes_texts: documents are a corpus and not vectors. stores_documents: build() stores documents.corpus.
+    recall is measured when an index is built. manifest_fields: what the manifests of its indexes hold (a table of
+    io.manifest). stores_documents: build() stores documents.corpus.
     is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
     them or not; "" for none. written_by: the command that writes its indexes, if it has no build().
@@ -539,10 +559,7 @@ class Engine:
 
     name: ClassVar[str]
     exactness: ClassVar[str]
-    query_type: ClassVar[str]
-    manifest_fields: ClassVar[dict]
-    checked: "ClassVar[type[CheckedDocuments]]"
-    indexes_texts: ClassVar = False
+    manifest_fields: ClassVar[dict] = SPARSE_INDEX
     stores_documents: ClassVar = False
     is_updatable: ClassVar = False
     changes_files: ClassVar = False
@@ -553,16 +570,14 @@ class Engine:
         for setting in dataclasses.fields(self):
             object.__setattr__(self, setting.name, _read_setting(setting, getattr(self, setting.name)))
 
-    # What each engine implements.
-
     def available(self) -> None:
         """Raise MilcoError, with what is missing and how to get it, if the engine cannot work here."""
 
-    def build(self, documents: Any, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write the index of documents into an empty directory."""
         raise NotImplementedError
 
-    def update(self, documents: Any, directory: Path, threads: int) -> BuildResult:
+    def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Change the index in a directory. Its files are second names of another's unless the engine changes files.
 
         Args:
@@ -580,45 +595,6 @@ class Engine:
     def open(self, directory: Path, manifest: dict) -> EngineSearcher:
         """Open what build() wrote. Raises MilcoError if files are missing."""
         raise NotImplementedError
-
-    # What depends on the type of query.
-
-    def open_source(self, source: Any, *_: Any, **options: Any) -> "DocumentSource":
-        """Return the documents of a source: a path, a name, or an open object. Raises MilcoError if it cannot.
-
-        Args:
-            options: arguments of Index.build() that specify how to read a source; engines name those that they take.
-        """
-        raise NotImplementedError
-
-    def open_topics(self, path: Path) -> "DocumentSource":
-        """Return the encoded topics at path. Raises MilcoError if it holds others."""
-        raise MilcoError(f"{path}: engine {self.name} takes no encoded topics, its queries are {self.query_type}")
-
-    def ground_truth(self, documents: Any, topics: Any, count: int) -> GroundTruth:
-        """Return queries and their best documents by exact search.
-
-        Args:
-            topics: encoded topics; None for queries made of a sample of the documents.
-            count: number of documents that have a vector.
-        """
-        raise NotImplementedError
-
-    def open_query_encoder(self, index: Path, manifest: dict, options: QueryOptions) -> QueryEncoder | None:
-        """Return what makes queries of texts; None if they are queries. Raises MilcoError if it does not fit."""
-        raise NotImplementedError
-
-    def read_queries(
-        self, path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
-    ) -> tuple[list[str], list[Any]]:
-        """Return ids and queries of the encoded topics at path, for an index and its manifest.
-
-        Raises MilcoError for topics of another type, or that were not encoded as the documents of the index were, or by
-        the query_encoder of the options.
-        """
-        raise MilcoError(
-            f"{index} was built by engine {self.name}, whose queries are {self.query_type}, not the vectors of {path}"
-        )
 
     def settings(self, when: str) -> dict[str, Any]:
         """Return the settings of builds (BUILD), of searches (SEARCH) or of the content (CONTENT): {name: value}."""
@@ -644,21 +620,6 @@ class Engine:
             if name not in valid:
                 raise unknown_name(f"setting of {self.name}", name, valid)
         return dataclasses.replace(self, **settings)
-
-
-def is_given(option: Any) -> bool:
-    """Return whether an argument is neither None nor False nor an empty sequence."""
-    return not (option is None or option is False or (isinstance(option, Sequence) and not option))
-
-
-def open_documents(engine: Engine, source: Any, **options: Any) -> "DocumentSource":
-    """Return engine.open_source() with the options that are given. Raises MilcoError for one that it does not take."""
-    given = {name: value for name, value in options.items() if is_given(value)}
-    taken = inspect.signature(engine.open_source).parameters
-    for name in given:
-        if name not in taken:
-            raise MilcoError(f"`{name}` does not apply to engine {engine.name}: omit it")
-    return engine.open_source(source, **given)
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:

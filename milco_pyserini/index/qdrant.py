@@ -29,10 +29,9 @@ from typing import Any, cast
 import numpy as np
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.documents import CorpusDocuments
+from milco_pyserini.index.documents import CheckedDocuments, CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, EngineSearcher, Hits
-from milco_pyserini.index.sparse_engine import CheckedVectors, SparseEngine
+from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, EngineSearcher, Hits
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError
@@ -54,7 +53,7 @@ _SMALLEST_INDEX, _SMALLEST_NEW_INDEX = 1, 5000
 _ROOM = 2**27
 
 
-class Qdrant(SparseEngine):
+class Qdrant(Engine):
     """Exact sums of integers. Building holds the vectors in memory once; the index is on disk."""
 
     name = "qdrant"
@@ -71,7 +70,7 @@ class Qdrant(SparseEngine):
         if importlib.util.find_spec("qdrant_edge") is None:
             raise MilcoError(f"engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
 
-    def build(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""
         from qdrant_edge import EdgeShard, PayloadSchemaType, UpdateOperation
 
@@ -83,7 +82,7 @@ class Qdrant(SparseEngine):
             count, empty = _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
         return BuildResult(count, len(empty))
 
-    def update(self, documents: CheckedVectors, directory: Path, threads: int) -> BuildResult:
+    def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write into the files, which Qdrant changes in place."""
         numbers, columns = (_Numbers(StringTable(directory, name)) for name in ("ids", "terms"))
         with engine_errors(self.name, "build", directory):
@@ -238,7 +237,7 @@ def _config(smallest_index: int) -> Any:
 
 
 def _write(
-    directory: Path, documents: CheckedVectors, numbers: _Numbers, columns: _Numbers, smallest_index: int
+    directory: Path, documents: CheckedDocuments, numbers: _Numbers, columns: _Numbers, smallest_index: int
 ) -> tuple[int, list[str]]:
     """Write documents into a shard, and the numbers of docids and terms next to it.
 

@@ -1,27 +1,39 @@
 """Recall and speed of an approximate index: recall@k over queries whose best documents are known."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress, counted, log
-from milco_pyserini.index.documents import DocumentSource
-from milco_pyserini.index.protocol import EngineSearcher, GroundTruth, Hits
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.documents import SparseDocuments
+from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
+from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse.pruning import PruningRule
 
 # Recall is known up to half of them: a tie at the last position may have as many documents again.
 DEPTH = 200
 MAX_RECALL_DEPTH = DEPTH // 2
 # Terms of a query that is made of a document.
-SAMPLE_TERMS = 32
+_SAMPLE_TERMS = 32
+_CHUNK = 4096
 _SAMPLE_DOCUMENTS = 200
 _SAMPLE_TOPICS = 500
 _PASSES = 3
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """Queries, the best documents of each by exact search, and a description of the queries."""
+
+    queries: list[dict[str, float]]
+    best: list[Hits]
+    what: str
 
 
 @dataclass(frozen=True)
@@ -74,38 +86,77 @@ def read_ground_truth(directory: Path) -> GroundTruth:
         return GroundTruth(stored["queries"], best, stored["what"])
 
 
-def sample_topics(topics: int) -> NDArray[np.int64]:
+def find_ground_truth(documents: SparseDocuments, topics: SparseDocuments | None, count: int) -> GroundTruth:
+    """Search documents exactly for topics (a sample of very many), or for the strongest terms of sampled documents.
+
+    count: number of documents that have a term. Queries without hits are left out; MilcoError if none has a hit.
+    """
+    queries: list[dict[str, float]] = []
+    if topics is not None:
+        queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
+        queries = [queries[place] for place in _sample_topics(len(queries))]
+        what = f"{counted(len(queries), 'topic')} of {topics.path}"
+    else:
+        prune = PruningRule("top-k", _SAMPLE_TERMS)
+        for batch, rows in _sample_rows(documents, count):
+            queries += _as_queries(prune(batch.take(rows)), documents.terms)
+        what = f"the {_SAMPLE_TERMS} strongest terms of {counted(len(queries), 'sampled document')}"
+    # All terms are known: the documents have been read before.
+    columns = {term: column for column, term in enumerate(documents.terms)}
+    known = [sorted((columns[term], query[term]) for term in query.keys() & columns.keys()) for query in queries]
+    pairs = [pair for row in known for pair in row]
+    wanted = SparseBatch(
+        np.concatenate([[0], np.cumsum([len(row) for row in known])]).astype(np.int64),
+        np.asarray([column for column, _ in pairs], np.int32),
+        np.asarray([weight for _, weight in pairs], np.float32),
+        len(columns),
+    )
+    scored = (
+        (names[start : start + _CHUNK], wanted.dot(batch.take(range(start, min(start + _CHUNK, len(names))))))
+        for names, batch in documents.batches()
+        for start in range(0, len(names), _CHUNK)
+    )
+    best = _best_documents(documents, len(queries), scored)
+    pairs_with_hits = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
+    if not pairs_with_hits:
+        raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
+    return GroundTruth([query for query, _ in pairs_with_hits], [hits for _, hits in pairs_with_hits], what)
+
+
+def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:
+    return [
+        dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True))
+        for columns, weights in batch.rows()
+    ]
+
+
+def _sample_topics(topics: int) -> NDArray[np.int64]:
     """Return positions of all topics, or of some that are evenly spaced among very many."""
     return np.unique(np.linspace(0, topics - 1, min(topics, _SAMPLE_TOPICS)).astype(int))
 
 
-def sample_rows(
-    documents: Any, count: int, is_filled: Callable[[Any], NDArray]
-) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+def _sample_rows(documents: SparseDocuments, count: int) -> Iterator[tuple[SparseBatch, NDArray[np.int64]]]:
     """Yield the batches of documents, each with the rows whose vectors replace topics; always the same for a count.
 
-    Args:
-        count: number of documents that have a vector.
-        is_filled: whether each row of a batch has one.
+    count: number of documents that have a term.
     """
     sample = np.sort(np.random.default_rng(0).choice(count, min(_SAMPLE_DOCUMENTS, count), replace=False))
     before = 0
     for _, batch in documents.batches():
-        filled = np.flatnonzero(is_filled(batch))
+        filled = np.flatnonzero(batch.lengths())
         yield batch, filled[sample[(sample >= before) & (sample < before + len(filled))] - before]
         before += len(filled)
 
 
-def best_documents(
-    documents: DocumentSource, queries: int, scored: Iterable[tuple[Sequence[str], NDArray[np.float32]]], above: float
+def _best_documents(
+    documents: SparseDocuments, queries: int, scored: Iterable[tuple[Sequence[str], NDArray[np.float32]]]
 ) -> list[Hits]:
     """Return the DEPTH best documents of each query in one pass, whatever their number: best first, ties by docid.
 
     Args:
         scored: docids and scores [queries, docids] of some documents at a time.
-        above: what a score must exceed.
     """
-    scores = np.full((queries, DEPTH), above, np.float32)
+    scores = np.zeros((queries, DEPTH), np.float32)
     docids = np.full((queries, DEPTH), "", object)
     progress = Progress("documents", documents.manifest.get("documents"))
     for names, more in scored:
@@ -117,6 +168,6 @@ def best_documents(
     progress.close(f"Compared with {counted(queries, 'query', 'queries')}")
     best = []
     for pairs in zip(scores.tolist(), docids.tolist(), strict=True):
-        ordered = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > above)
+        ordered = sorted((-score, docid) for score, docid in zip(*pairs, strict=True) if score > 0)
         best.append(Hits([docid for _, docid in ordered], np.asarray([-score for score, _ in ordered])))
     return best

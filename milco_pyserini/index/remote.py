@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH
-from milco_pyserini.index.sparse_engine import SparseEngine
+from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.options import option
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Remote(SparseEngine):
+class Remote(Engine):
     """Exact sums of integers; ties by docid, as in Lucene."""
 
     name = "remote"

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, EngineSearcher, Hits
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.documents import CheckedDocuments
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
 from milco_pyserini.options import option
@@ -56,7 +56,7 @@ getattr(seismic, kind).build(vectors, n_postings=int(n_postings), summary_energy
 
 
 @dataclass(frozen=True)
-class Seismic(SparseEngine):
+class Seismic(Engine):
     """Approximate: the best documents are searched for in a part of the index, and may be missed.
 
     >>> Index.build("vectors/miracl-ar", "indexes/miracl-ar.seismic", Seismic(n_postings=500))  # doctest: +SKIP
@@ -91,7 +91,7 @@ class Seismic(SparseEngine):
         if importlib.util.find_spec("seismic") is None:
             raise MilcoError(f"engine seismic needs {PACKAGE}: pip install '.[seismic]'")
 
-    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""
         vectors = directory / "vectors.bin"
         with vectors.open("wb") as handle:

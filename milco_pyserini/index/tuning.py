@@ -10,6 +10,7 @@ from milco_pyserini.index.recall import (
     MAX_RECALL_DEPTH,
     GroundTruth,
     RecallPoint,
+    find_ground_truth,
     measure_recall,
     read_ground_truth,
     report_recall,
@@ -65,7 +66,7 @@ def tune_index(
     if topics is None or vectors is None:
         truth = read_ground_truth(index.path)
     else:
-        truth = index.engine.ground_truth(_open_indexed_vectors(index, vectors), index.engine.open_topics(topics), 0)
+        truth = find_ground_truth(_open_indexed_vectors(index, vectors), VectorStore.open(topics), 0)
     query_cut, heap_factor = _fastest_settings(index, truth, recall, k, report)
     log(f"{index.path} now searches with query_cut {query_cut} and heap_factor {heap_factor:g}")
     if topics is not None:

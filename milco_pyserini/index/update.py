@@ -11,9 +11,14 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.encode.fields import FIELDS, INDEX, UPDATE, must_agree
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.index.documents import CorpusDocuments, indexed_corpus_paths, joined_fields
+from milco_pyserini.index.documents import (
+    CheckedDocuments,
+    CorpusDocuments,
+    SparseDocuments,
+    indexed_corpus_paths,
+    joined_fields,
+)
 from milco_pyserini.index.protocol import Engine, EngineSearcher
-from milco_pyserini.index.sparse_engine import SparseDocuments
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, copy_file, json_bytes, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.manifest import (
@@ -132,7 +137,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         MilcoError: the index is damaged, would have no document, or was changed by another command meanwhile.
     """
     progress = Progress("documents", None if changes.since is not None else changes.manifest.get("documents"))
-    checked: Any = engine.checked(changes, progress, changes.corpus)
+    checked = CheckedDocuments(changes, progress, changes.corpus)
 
     def is_unchanged(place: Path) -> bool:
         if read_checked(place / MANIFEST) != manifest:

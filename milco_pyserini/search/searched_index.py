@@ -11,6 +11,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.lookup import CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryOptions
+from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import EngineWeights
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.passages import rank_documents, validate_passages
@@ -69,7 +70,7 @@ class SearchedIndex:
     @cached_property
     def query_encoder(self) -> "MilcoQueryEncoder | None":
         """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
-        return self.index.engine.open_query_encoder(self.index.path, self.index.manifest, self.options)
+        return index_query_encoder(self.index.vectors, self.options)
 
     @property
     def name(self) -> str:

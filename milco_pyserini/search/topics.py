@@ -14,6 +14,7 @@ from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
+from milco_pyserini.index.vectors import read_queries
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.lines import first_line
 from milco_pyserini.io.manifest import MANIFEST
@@ -52,7 +53,7 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
             "as milco encode --topics writes them"
         )
     if is_store or (name and path.exists() and _has_vectors(path)):
-        ids, vectors = index.engine.read_queries(path, index.path, index.manifest, queries)
+        ids, vectors = read_queries(path, index.path, index.manifest, queries)
         topics = SearchTopics(ids, vectors=vectors)
     else:
         from milco_pyserini.corpora import open_topics

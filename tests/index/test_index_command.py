@@ -147,9 +147,9 @@ def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) 
 SLOW = """
 import sys, time
 from milco_pyserini.cli.main import start
-from milco_pyserini.index import sparse_engine
+from milco_pyserini.index import documents
 
-read = sparse_engine.CheckedVectors.vectors
+read = documents.CheckedDocuments.vectors
 
 def slowly(self):
     for document in read(self):
@@ -157,7 +157,7 @@ def slowly(self):
         print("reading", flush=True)
         time.sleep(0.2)
 
-sparse_engine.CheckedVectors.vectors = slowly
+documents.CheckedDocuments.vectors = slowly
 sys.exit(start("index"))
 """
 

@@ -7,12 +7,12 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index
-from milco_pyserini.index.protocol import BuildResult
-from milco_pyserini.index.sparse_engine import SparseDocuments, SparseEngine
+from milco_pyserini.index.documents import CheckedDocuments
+from milco_pyserini.index.protocol import BuildResult, Engine
 from milco_pyserini.sparse import open_store
 
 
-class CountingEngine(SparseEngine):
+class CountingEngine(Engine):
     """Reads every document by vectors() or by batches(), and counts them."""
 
     name = "counting"
@@ -21,7 +21,7 @@ class CountingEngine(SparseEngine):
     def __init__(self, method: str) -> None:
         self.method = method
 
-    def build(self, documents: SparseDocuments, directory: Path, threads: int) -> BuildResult:
+    def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         if self.method == "vectors":
             return BuildResult(sum(1 for _ in documents.vectors()), 0)
         return BuildResult(sum(len(names) for names, _ in documents.batches()), 0)

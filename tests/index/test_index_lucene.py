@@ -17,7 +17,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index, sparse_engine
+from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index
 from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
@@ -209,7 +209,7 @@ def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_errors_of_java_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """Without Java's stack; nothing is left behind."""
-    monkeypatch.setattr(sparse_engine, "MAX_IMPACTS", 2**50)
+    monkeypatch.setattr(documents, "MAX_IMPACTS", 2**50)
     monkeypatch.setattr(documents, "MAX_ID_BYTES", 2**50)
     for name, vectors, stderr in (
         ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),

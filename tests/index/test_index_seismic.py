@@ -18,7 +18,7 @@ from milco_pyserini.cli.index import main
 from milco_pyserini.cli.search import main as search
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, Seismic, build_index, find_engine, open_index, recall, seismic
-from milco_pyserini.index.protocol import GroundTruth
+from milco_pyserini.index.recall import GroundTruth
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule

@@ -1,0 +1,214 @@
+"""The vectors that an index is built from and searched for: stores, matrices, and queries that were encoded before."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from milco_pyserini.console import warn
+from milco_pyserini.encode.fields import HASHES, SEARCH, must_agree
+from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.documents import SparseDocuments
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
+from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
+from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
+from milco_pyserini.sparse.quantization import SCALE
+
+if TYPE_CHECKING:
+    from milco_pyserini.encode.contract import MilcoQueryEncoder
+    from milco_pyserini.encode.encoder import MilcoEncoder
+
+_CHUNK = 4096
+
+
+def open_documents(
+    source: Any,
+    *,
+    prune: Sequence[str] = (),
+    views: Sequence[str] = (),
+    plain: bool = False,
+    scale: float | None = None,
+    ids: Sequence[str] | None = None,
+    encoder: "MilcoEncoder | None" = None,
+    shard_num: int = 1,
+    shard_id: int = 0,
+) -> SparseDocuments:
+    """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
+    if scale is not None and not plain:
+        raise MilcoError("`scale` is for `plain`: a vector store states its own")
+    if isinstance(source, SparseBatch):
+        source = BatchDocuments(source, ids, encoder)
+    elif isinstance(source, str | Path):
+        source = open_store(Path(source), plain, 1.0 if scale is None else scale)
+    elif not hasattr(source, "manifest"):
+        raise TypeError(
+            f"an index is built from a vector store, its path, or a SparseBatch, not from {type(source).__name__}; "
+            "see SparseBatch.from_scipy() and SparseBatch.from_dicts()"
+        )
+    if shard_num > 1:
+        if not isinstance(source, VectorStore):
+            raise MilcoError(
+                f"`shard_num` divides the parts of a vector store that milco encode wrote, {source.path} is none: "
+                "index it as one"
+            )
+        source = source.take_shard(shard_id, shard_num)
+    rules = [PruningRule.parse(rule) for rule in prune]
+    return PrunedStore(source, rules, views) if rules or views else source
+
+
+def index_query_encoder(vectors: dict, options: QueryOptions) -> "MilcoQueryEncoder":
+    """Return the encoder of an index, with the views weighted if alpha is given.
+
+    vectors: manifest of the vectors in the index. Raises MilcoError if the encoder of the options does not fit.
+    """
+    device = options.device, options.dtype
+    encoder = options.query_encoder or options.encoder or vectors.get("encoder")
+    if isinstance(encoder, str | Path):
+        # Before torch is loaded, which takes seconds.
+        encoder = Checkpoint.open(encoder).fetch()
+    from milco_pyserini.encode.contract import open_english_query_encoder, open_query_encoder
+
+    if options.query_encoder is None:
+        encoder = open_query_encoder(vectors, encoder, *device)
+    else:
+        encoder = open_english_query_encoder(vectors, encoder, options.encoder, *device)
+    return encoder if options.alpha is None else encoder.with_alpha(options.alpha)
+
+
+def read_queries(
+    path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
+) -> tuple[list[str], list[dict[str, float]]]:
+    """Read a vector store of topics, or JSONL files with id and vector, for an index and its manifest.
+
+    Of topics that another encoder has encoded, named by options.query_encoder, only the pivot view is returned. Raises
+    MilcoError for topics that were not encoded as the documents of the index were, or by the query_encoder.
+    """
+    from milco_pyserini.corpora.local_files import find_files
+    from milco_pyserini.io.manifest import MANIFEST
+
+    if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
+        if options.query_encoder is not None:
+            raise MilcoError(f"`query_encoder`: {path} holds vectors without a manifest that names it: omit it")
+        return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
+    store = cast(VectorStore, open_store(path))
+    if store.manifest.get("kind", "topics") != "topics":
+        warn(f"{path} holds {store.manifest['kind']}, not topics: they are searched for as queries")
+    views: tuple[str, ...] = VIEWS
+    if options.query_encoder is None:
+        other = store.manifest.get("encoder")
+        hint = f"Or search only English terms, if both have the same pieces: `query_encoder={other}`"
+        validate_same_encoder(path, store.manifest, index, manifest["vectors"], hint)
+    else:
+        from milco_pyserini.encode.contract import validate_english_terms
+
+        encoder = options.query_encoder
+        name = str(encoder) if isinstance(encoder, str | Path) else encoder.name
+        if store.manifest.get("encoder") != name:
+            raise MilcoError(f"`query_encoder={name}`: {path} was encoded by {store.manifest.get('encoder')}")
+        validate_english_terms(store.vocabulary, path, manifest["vectors"], options.encoder)
+        views = (PIVOT,)
+    ids, queries = [], []
+    for names, batch in store.batches():
+        ids += names
+        queries += batch.view(*views).to_dicts(store.vocabulary)
+    return ids, queries
+
+
+class BatchDocuments:
+    """A SparseBatch in memory as the documents of an index.
+
+    Args:
+        batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
+        ids: their docids.
+        encoder: the encoder that made them; queries are encoded by it. Without it, Searcher.open() needs an encoder.
+    """
+
+    path = Path("the given vectors")
+
+    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
+        if isinstance(encoder, str | Path):
+            raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
+        vocabulary = batch.vocabulary or (None if encoder is None else encoder.vocabulary)
+        if ids is None or vocabulary is None:
+            raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
+        if isinstance(ids, str) or len(ids) != len(batch):
+            raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
+        for docid in ids:
+            if not isinstance(docid, str):
+                raise TypeError(f"ids: docids are strings, got {type(docid).__name__} {docid!r}")
+        self._batch = batch
+        self._ids = list(ids)
+        self.terms = vocabulary.terms.tolist()
+        self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
+        if encoder is not None:
+            if self.terms != encoder.vocabulary.terms.tolist():
+                raise MilcoError(
+                    f"the vectors have another vocabulary than encoder {encoder.name}: pass their own encoder"
+                )
+            has_terms = {PIVOT: batch.columns < batch.english_size, SOURCE: batch.columns >= batch.english_size}
+            views = [view for view in encoder.views if has_terms[view].any()] or list(encoder.views)
+            self.manifest |= {"encoder": encoder.name, "views": views, **encoder.hashes}
+
+    def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield the id and {term: impact} of every document."""
+        return PrunedStore(cast(Any, self)).vectors()
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights, some documents at a time."""
+        for start in range(0, len(self._batch), _CHUNK):
+            span = slice(start, start + _CHUNK)
+            yield self._ids[span], self._batch[span]
+
+
+def encode_flags(documents: Mapping[str, Any]) -> str:
+    """Return the options with which milco encode encodes topics as documents were. documents: their manifest."""
+    flags = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
+    return flags + (" --lowercase" if documents.get("lowercase") else "")
+
+
+def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict, hint: str = "") -> None:
+    """Raise MilcoError unless topics were encoded as the documents of an index were.
+
+    Args:
+        topics, documents: manifests.
+        hint: what else can be done if another encoder has encoded the topics.
+    """
+    for name in must_agree(SEARCH):
+        if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
+            continue
+        flags = encode_flags(documents)
+        raise MilcoError(
+            f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
+            f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
+            f"{documents.get('encoder')}{flags} --output {path} --overwrite",
+            hint if name in HASHES else "",
+        )
+
+
+def _read_jsonl_queries(files: Sequence[Path], query_scale: float) -> tuple[list[str], list[dict[str, float]]]:
+    """Read ids and weights > 0. If all weights are integers, they are impacts.
+
+    Impacts are divided by the scale of the index, by which its searcher multiplies.
+    """
+    from milco_pyserini.corpora.records import BadLineError, record_id
+    from milco_pyserini.io.lines import numbered_lines
+    from milco_pyserini.sparse.store import read_jsonl
+    from milco_pyserini.sparse.terms import lucene_term
+
+    ids: list[str] = []
+    queries: list[dict[str, float]] = []
+    spellings: dict[str, str] = {}
+    for path in files:
+        for where, record in read_jsonl(path, numbered_lines(path)):
+            try:
+                ids.append(record_id(record["id"]))
+            except BadLineError as error:
+                raise MilcoError(f"{where}: {error}") from None
+            for term, weight in record["vector"].items():
+                if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
+                    raise MilcoError(f"{where}: weight {weight!r} of term {shown(term)} is not a number")
+            positive = {term: float(weight) for term, weight in record["vector"].items() if weight > 0}
+            queries.append({lucene_term(term, spellings, where): weight for term, weight in positive.items()})
+    scale = query_scale if all(weight.is_integer() for query in queries for weight in query.values()) else 1.0
+    return ids, [{term: weight / scale for term, weight in query.items()} for query in queries]

@@ -102,9 +102,8 @@ def search_bm25(documents: "Sequence[Document]", queries: "Sequence[Query]") -> 
     from jnius import autoclass
 
     # Anserini reports every analyzer that it chooses.
-    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel(
-        "io.anserini", autoclass("org.apache.logging.log4j.Level").ERROR
-    )
+    error = autoclass("org.apache.logging.log4j.Level").ERROR
+    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", error)
     indexer, searcher = autoclass("io.anserini.index.SimpleIndexer"), autoclass("io.anserini.search.SimpleSearcher")
     make = autoclass("io.anserini.collection.JsonCollection$Document").fromFields
     merged: dict[str, dict[str, float]] = {query.id: {} for query in queries}

@@ -17,6 +17,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.defaults import VIEWS
 from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 # The number of a part and its records.
@@ -115,8 +116,8 @@ class PartEncoder:
         ids = vector_ids(records, counts["vectors"], plan.split_passages)
         return TokenizedPart(number, ids, rows, texts if topics else None, counts)
 
-    def encode(self, part: TokenizedPart, report: PartReport) -> Any:
-        """Return the vectors of a part, not pruned: a SparseBatch, or float32 [rows, d] for dense ones.
+    def encode(self, part: TokenizedPart, report: PartReport) -> SparseBatch:
+        """Return the vectors of a part, not pruned.
 
         Args:
             report: called after each batch. A text that is split counts by the share of its passages.
@@ -136,7 +137,7 @@ class PartEncoder:
     def _encoder_of(self, topics: bool) -> Any:
         return self.encoder.query_encoder if topics else self.encoder
 
-    def serialize(self, part: TokenizedPart, vectors: Any) -> EncodedPart:
+    def serialize(self, part: TokenizedPart, vectors: SparseBatch) -> EncodedPart:
         """Prune the vectors of a part and return its file."""
         plan, file = self.plan, io.BytesIO()
         for rule in plan.pruning_rules:
@@ -148,7 +149,7 @@ class PartEncoder:
         texts = self.count(part, vectors)
         return EncodedPart.of(part.number, file.getvalue(), texts, plan.views, sum(map(len, part.rows)))
 
-    def count(self, part: TokenizedPart, vectors: Any) -> NDArray[np.void]:
+    def count(self, part: TokenizedPart, vectors: SparseBatch) -> NDArray[np.void]:
         """Return TEXT [B] with the counts of the vectors in the file of a part."""
         texts = part.texts.copy()
         first = np.cumsum(texts["vectors"], dtype=np.int64) - texts["vectors"]

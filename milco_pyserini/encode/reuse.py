@@ -21,7 +21,6 @@ from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.encode.fields import CONFIG, FIELDS, REUSE, may_differ
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
-from milco_pyserini.encode.writer import content_type
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
@@ -72,9 +71,9 @@ class ReusableStore:
 
     def validate(self, plan: dict[str, Any]) -> None:
         """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
-        existing, wanted = content_type({"kind": plan["kind"]} | self.manifest), content_type(plan)
-        if existing != wanted:
-            raise MilcoError(f"`reuse={self.path}` holds {existing}, not {wanted}: omit `reuse`")
+        kind = self.manifest.get("kind", plan["kind"])
+        if kind != plan["kind"]:
+            raise MilcoError(f"`reuse={self.path}` holds vectors of {kind}, not of {plan['kind']}: omit `reuse`")
         ignored = may_differ(REUSE, self.manifest)
         for name, value in plan.items():
             recorded = self.manifest.get(name)

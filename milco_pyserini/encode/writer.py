@@ -97,10 +97,9 @@ def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
             f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
             "`output`, or start over with `overwrite=True`"
         )
-    existing, wanted = content_type({"kind": plan["kind"]} | recorded), content_type(plan)
-    if existing != wanted:
+    if recorded.get("kind", plan["kind"]) != plan["kind"]:
         # Refused even with --overwrite: replacing documents by topics is surely a mistake.
-        raise MilcoError(f"{path} holds {existing}, not {wanted}: choose another `output`")
+        raise MilcoError(f"{path} holds vectors of {recorded['kind']}, not of {plan['kind']}: choose another `output`")
     if overwrite:
         return
     if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
@@ -324,11 +323,6 @@ def _described_by(path: Path) -> list[str]:
         for name, key in ((MANIFEST, "parts"), (_PLAN, "texts"))
         if is_json_with(path / name, "format_version", key)
     ]
-
-
-def content_type(plan: dict) -> str:
-    """Return what a plan or manifest describes: vectors of documents or of topics."""
-    return f"vectors of {plan['kind']}"
 
 
 def _remove_store(path: Path) -> None:

@@ -15,7 +15,6 @@ class CiffTarget(Target):
 
     name = "ciff"
     title = "CIFF"
-    is_incremental = False
 
     def write(self, export: Export, directory: Path) -> None:
         """Write index.ciff, and queries.jsonl: {"id", "vector": {term: impact}} on each line."""

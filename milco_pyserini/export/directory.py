@@ -7,6 +7,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import Export, Target, render
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.shards import shard_name
 from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory
 from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, read_checked, validate_files, write_checked
@@ -26,8 +27,8 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
     Raises:
         MilcoError: output exists, the target cannot hold a document, or takes no changes (export.since).
     """
-    if export.since is not None and not target.is_incremental:
-        raise MilcoError(f"`since`: files of {target.title} cannot be changed: export all documents")
+    if export.since is not None:
+        target.require(Capability.UPDATE, "since", "Export all documents")
     if export.is_shard:
         output /= shard_name(export.shard_id, export.shard_num)
     if export.corpus is not None:

@@ -22,6 +22,7 @@ from milco_pyserini.export.protocol import (
     write_parts,
 )
 from milco_pyserini.export.server import client, validate_version
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.io.files import write_json
 
@@ -31,16 +32,24 @@ class ElasticsearchTarget(Target):
 
     name = "elasticsearch"
     title = "Elasticsearch"
+    capabilities = frozenset(
+        {
+            Capability.FILL,
+            Capability.CLUSTER,
+            Capability.STORE,
+            Capability.UPDATE,
+            Capability.REQUEST,
+            Capability.HYBRID,
+        }
+    )
     schemes = ("http", "https")
     # An _id.
     max_id_bytes = 512
     # Lucene's FeatureField keeps 9 significant bits of a weight.
     exact_up_to = 512
-    is_cluster = True
     # Measured with OpenSearch 2.19 on two cores, with documents of 217 terms.
     posting_bytes = 10
     postings_per_second = 290_000
-    stores_documents = True
     field: Mapping[str, Any] = {"type": "sparse_vector", "index_options": {"prune": False}}
 
     def mapping(

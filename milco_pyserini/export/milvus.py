@@ -20,7 +20,8 @@ from milco_pyserini.export.protocol import (
     write_lines,
     write_parts,
 )
-from milco_pyserini.export.server import client, no_bm25, validate_version
+from milco_pyserini.export.server import client, validate_version
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, range_bounds
 from milco_pyserini.io.files import write_json
 
@@ -40,11 +41,11 @@ class MilvusTarget(Target):
 
     name = "milvus"
     title = "Milvus"
+    capabilities = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE, Capability.REQUEST})
     schemes = ("http", "https")
     takes_paths = True
     # The length of a VARCHAR, in bytes.
     max_id_bytes = 512
-    stores_documents = True
     # Of a JSON field.
     max_document_bytes = 65_536
 
@@ -176,10 +177,6 @@ class MilvusServer(Server):
             options["filter"] = document_filter(filters, self._schema.fields)
         found = self.client.search(self._name, vectors, **options, **_latest())
         return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
-
-    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Raise MilcoError."""
-        raise no_bm25("Milvus")
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         """Return impacts of the documents' vectors."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from milco_pyserini.export.protocol import Export, Target, Vector, render
+from milco_pyserini.index.capabilities import Capability
 
 _VECTORS = 4096
 _SCHEMA = pa.schema(
@@ -27,6 +28,7 @@ class ParquetTarget(Target):
 
     name = "parquet"
     title = "Parquet"
+    capabilities = frozenset({Capability.UPDATE})
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""

@@ -16,7 +16,8 @@ import orjson
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, remaining
 from milco_pyserini.export.protocol import Export, Server, Target, Vector, common_impacts, render
-from milco_pyserini.export.server import client, no_bm25, validate_version
+from milco_pyserini.export.server import client, validate_version
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 
 _COMMENT = "milco "
@@ -41,10 +42,10 @@ class PgvectorTarget(Target):
 
     name = "pgvector"
     title = "pgvector"
+    capabilities = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE})
     schemes = ("postgresql", "postgres")
     # Limit of a sparsevec.
     max_terms = 16_000
-    stores_documents = True
 
     def write(self, export: Export, directory: Path) -> None:
         """Write schema.sql, load.sql, search.sql, and their data: documents.copy, deleted.copy and queries.copy."""
@@ -156,10 +157,6 @@ class PgvectorServer(Server):
         found = [self._execute(sql, {"vector": vector, **values}) for vector in vectors]
         # Rows without a common term have a score of 0.
         return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
-
-    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Raise MilcoError."""
-        raise no_bm25("pgvector")
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         """Return impacts of the documents' vectors."""

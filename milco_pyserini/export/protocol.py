@@ -21,6 +21,7 @@ from milco_pyserini.console import Progress, counted
 from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, public_url
+from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
 from milco_pyserini.index.vectors import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
@@ -327,7 +328,7 @@ class Server(Protocol):
         """
 
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Return what search() returns, by BM25 of the stored texts. Raises MilcoError if the server cannot."""
+        """Return what search() returns, by BM25 of the stored texts. For targets with HYBRID to implement."""
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         """Return what those documents that the collection has have of the terms of a query."""
@@ -349,19 +350,20 @@ class Target:
     max_id_bytes = 2**31
     max_terms = 2**31
     exact_up_to = 2**24
-    is_incremental = True
+    capabilities: frozenset[Capability] = frozenset()
     # Of the URLs of a running server that can be filled, and whether a path opens a database that runs in the client.
     schemes: tuple[str, ...] = ()
     takes_paths = False
-    # Whether it is a cluster, with several URLs, shards and replicas.
-    is_cluster = False
     # What a server needs, if it was measured: bytes on disk, and postings in a second.
     posting_bytes = 0
     postings_per_second = 0
-    # Whether documents can be stored, names that their fields cannot have, and the bytes of their JSON.
-    stores_documents = False
+    # Names that fields of stored documents cannot have, and the bytes of their JSON.
     own_fields: frozenset[str] = frozenset()
     max_document_bytes = 2**31
+
+    def require(self, capability: Capability, parameter: str, hint: str = "") -> None:
+        """Raise MilcoError unless the target has a capability. parameter: what needs it."""
+        require(capability, self.title, self.capabilities, TARGETS, parameter, hint)
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
@@ -379,13 +381,9 @@ class Target:
 
     def validate_urls(self, urls: Sequence[str]) -> None:
         """Raise MilcoError for URLs that are not those of one such server, or if no running server can be filled."""
-        if not self.schemes:
-            raise MilcoError(
-                f"`url`: milco export cannot fill a running {self.title}. Omit `url`, and load the files as their "
-                "README.md shows"
-            )
-        if len(urls) > 1 and not self.is_cluster:
-            raise MilcoError(f"`url`: {len(urls)} are given, and the client of {self.title} takes one")
+        self.require(Capability.FILL, "url", "Omit `url`, and load the files as their README.md shows")
+        if len(urls) > 1:
+            self.require(Capability.CLUSTER, "url")
         for url in map(public_url, urls):
             scheme = url.partition("://")[0] if "://" in url else ""
             if scheme not in self.schemes and (scheme or not self.takes_paths):
@@ -393,22 +391,19 @@ class Target:
                 raise MilcoError(f"`url={url}`: a URL of {self.title} begins with {valid}")
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
-        """Return the request for the best documents of a query. Raises MilcoError if the target has no such API."""
-        raise MilcoError(f"{self.title} is not searched over HTTP: see the README.md of its export")
+        """Return the request for the best documents of a query. For targets with REQUEST to implement."""
+        raise NotImplementedError
 
     def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request that fuses the ranking of a query with BM25 of its text by reciprocal rank fusion.
 
-        Raises MilcoError if the target has no such API.
+        For targets with HYBRID to implement.
         """
-        raise MilcoError(f"`hybrid`: elasticsearch, opensearch and qdrant have such a request, not {self.title}")
+        raise NotImplementedError
 
     def validate_stores(self, fields: Iterable[str] = ()) -> None:
         """Raise MilcoError if the target stores no documents, or has no room for a field with one of these names."""
-        if not self.stores_documents:
-            raise MilcoError(
-                f"`store_documents`: an export to {self.title} has no documents: omit it, and look them up by docid"
-            )
+        self.require(Capability.STORE, "store_documents", "Omit it, and look documents up by docid")
         for name in self.own_fields.intersection(fields):
             raise MilcoError(f"`store_documents`: {name} is {self.title}'s docid: rename that field of the corpus")
 
@@ -431,6 +426,10 @@ class Target:
                     f"{self.max_document_bytes:,}: omit `store_documents`, or split long texts into documents"
                 )
             yield vector
+
+
+TARGETS: dict[str, Target] = {}
+"""The targets by name, which registry.py lists."""
 
 
 def validate_collection(name: str) -> None:

@@ -26,6 +26,7 @@ from milco_pyserini.export.protocol import (
     write_parts,
 )
 from milco_pyserini.export.server import client, validate_version, version_of
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import is_json_with, write_json
@@ -45,9 +46,11 @@ class QdrantTarget(Target):
 
     name = "qdrant"
     title = "Qdrant"
+    capabilities = frozenset(
+        {Capability.FILL, Capability.STORE, Capability.UPDATE, Capability.REQUEST, Capability.HYBRID}
+    )
     schemes = ("http", "https")
     takes_paths = True
-    stores_documents = True
     own_fields = frozenset((_DOCID,))
 
     def write(self, export: Export, directory: Path) -> None:

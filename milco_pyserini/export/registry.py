@@ -9,21 +9,24 @@ from milco_pyserini.export.milvus import MilvusTarget
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.parquet import ParquetTarget
 from milco_pyserini.export.pgvector import PgvectorTarget
-from milco_pyserini.export.protocol import HITS, EngineRequest, Target, Vector, validate_collection
+from milco_pyserini.export.protocol import HITS, TARGETS, EngineRequest, Target, Vector, validate_collection
 from milco_pyserini.export.qdrant import QdrantTarget
 from milco_pyserini.export.vespa import VespaTarget
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
-TARGETS: dict[str, Target] = {
-    target.name: target
-    for target in (
-        *(ElasticsearchTarget(), OpenSearchTarget(), QdrantTarget(), MilvusTarget(), PgvectorTarget(), VespaTarget()),
-        *(CiffTarget(), ParquetTarget()),
-    )
-}
+TARGETS.update(
+    {
+        target.name: target
+        for target in (
+            *(ElasticsearchTarget(), OpenSearchTarget(), QdrantTarget(), MilvusTarget(), PgvectorTarget()),
+            *(VespaTarget(), CiffTarget(), ParquetTarget()),
+        )
+    }
+)
 
 
 def find_target(name: str) -> Target:
@@ -57,6 +60,9 @@ def search_request(
         MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.
     """
     engine = find_target(target)
+    engine.require(Capability.REQUEST, f"target={target}")
+    if hybrid:
+        engine.require(Capability.HYBRID, "hybrid")
     validate_collection(collection)
     validate_number("k", k, minimum=1)
     impacts = encoder.encode(text)

@@ -21,6 +21,7 @@ from milco_pyserini.export.faults import MOVED, ServerError, server_errors
 from milco_pyserini.export.protocol import Export, Server, Target, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
@@ -126,13 +127,12 @@ class RemoteSearcher(EngineSearcher):
         timeout: seconds for the answer to a request.
     """
 
-    has_weights = has_groups = True
-
     def __init__(
         self, directory: Path, manifest: dict, terms: Sequence[str], server: Server, name: str, timeout: float
     ) -> None:
         super().__init__(Remote.name, directory, manifest["documents"])
         self._server = server
+        self._target = find_target(manifest["target"])
         self._name = name
         self._timeout = timeout
         self._columns = {term: column for column, term in enumerate(terms)}
@@ -251,6 +251,7 @@ class RemoteSearcher(EngineSearcher):
 
     def bm25(self) -> "RemoteTextSearcher":
         """Return a searcher of the stored texts."""
+        self._target.require(Capability.HYBRID, "hybrid")
         if self.fields is None:
             raise MilcoError(f"`hybrid`: {self.path} stores no texts", "Fill a collection by milco export --store.")
         return RemoteTextSearcher(self, self._server)
@@ -366,7 +367,7 @@ class RemoteTextSearcher(EngineSearcher):
     """
 
     def __init__(self, searcher: RemoteSearcher, server: Server) -> None:
-        super().__init__(Remote.name, searcher.path, searcher.num_documents)
+        super().__init__("bm25", searcher.path, searcher.num_documents)
         self.fields, self.ranged, self._searcher, self._server = searcher.fields, searcher.ranged, searcher, server
         self._limit = server.max_words
         self._truncated: list[tuple[int, int]] = []
@@ -375,9 +376,10 @@ class RemoteTextSearcher(EngineSearcher):
         """Report texts that were truncated."""
         _report(self._truncated, f"more than the {self._limit:,} words that the server takes", "text")
 
-    def validate_balance(self, balance: Balance) -> None:
-        """Raise MilcoError: what all documents of a language score by BM25 is not known."""
-        raise MilcoError(f"`balance={balance.field}`: BM25 is not balanced: omit it, or `hybrid`")
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Filters: what all documents of a language score by BM25 is not known, nor the terms of documents."""
+        return frozenset({Capability.STORE})
 
     def find(self, queries: Sequence[str], request: SearchRequest) -> list[Hits]:
         """Return hits with the scores of the server."""

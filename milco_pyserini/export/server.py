@@ -21,6 +21,7 @@ from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
 from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.index.recall import find_ground_truth
 
@@ -50,10 +51,8 @@ def fill(export: Export, target: Target, access: Access) -> bool:
             other vectors, or the scores are not those of exact search.
     """
     for name, value in (("shards", export.shards), ("replicas", export.replicas)):
-        if value is not None and not target.is_cluster:
-            raise MilcoError(
-                f"`{name}` is for Elasticsearch and OpenSearch: milco export does not set the {name} of {target.title}"
-            )
+        if value is not None:
+            target.require(Capability.CLUSTER, name)
     if export.corpus is not None:
         target.validate_stores(export.corpus.fields)
     place = f"{target.title} at {access.shown}"
@@ -135,14 +134,6 @@ def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
     """Return those documents that a server stores otherwise: their fields may have changed."""
     stored = server.stored([vector.id for vector in vectors])
     return [vector for vector in vectors if orjson.loads(stored.get(vector.id, "null")) != vector.document]
-
-
-def no_bm25(title: str) -> MilcoError:
-    """Return the error of a server whose texts milco_pyserini does not search."""
-    return MilcoError(
-        f"`hybrid`: {title} is not searched by BM25, elasticsearch, opensearch and qdrant (1.20) are",
-        "Build an index of engine bm25, and fuse both indexes.",
-    )
 
 
 def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:

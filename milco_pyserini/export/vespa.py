@@ -8,6 +8,7 @@ from urllib.parse import quote
 import orjson
 
 from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, render, write_lines
+from milco_pyserini.index.capabilities import Capability
 
 
 class VespaTarget(Target):
@@ -15,6 +16,7 @@ class VespaTarget(Target):
 
     name = "vespa"
     title = "Vespa"
+    capabilities = frozenset({Capability.UPDATE, Capability.REQUEST})
 
     def write(self, export: Export, directory: Path) -> None:
         """Write application/, the package to deploy, documents.jsonl, and queries.jsonl with queries.ids, its ids."""

@@ -13,6 +13,7 @@ from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import (
     CheckedDocuments,
     CorpusDocuments,
@@ -22,7 +23,6 @@ from milco_pyserini.index.documents import (
 )
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import (
-    APPROXIMATE,
     BUILD,
     CONTENT,
     SEARCH,
@@ -30,7 +30,7 @@ from milco_pyserini.index.protocol import (
     EngineSearcher,
 )
 from milco_pyserini.index.recall import find_ground_truth, report_recall, write_ground_truth
-from milco_pyserini.index.registry import DEFAULT_ENGINE, ENGINES, find_engine
+from milco_pyserini.index.registry import DEFAULT_ENGINE, find_engine
 from milco_pyserini.index.shards import (
     ShardedSearcher,
     find_shards,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
+_EXPORT = "Fill the server by milco export --url"
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,16 +170,14 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
-        if chosen.written_by:
-            raise MilcoError(f"`engine={chosen.name}`: its indexes are written by {chosen.written_by}")
+        chosen.require(Capability.BUILD, f"engine={chosen.name}", _EXPORT)
         is_texts = _is_texts(source)
         if store_documents is None:
-            store_documents = is_texts and chosen.stores_documents
-        if topics is not None and chosen.exactness != APPROXIMATE:
-            raise MilcoError(f"`topics`: {chosen.name} is exact, there is no recall to measure")
-        if store_documents and not chosen.stores_documents:
-            valid = ", ".join(name for name, other in ENGINES.items() if other.stores_documents)
-            raise MilcoError(f"`store_documents`: engine {chosen.name} stores no documents, these do: {valid}")
+            store_documents = is_texts and Capability.STORE in chosen.capabilities
+        if topics is not None:
+            chosen.require(Capability.APPROXIMATE, "topics")
+        if store_documents:
+            chosen.require(Capability.STORE, "store_documents")
         store_vectors = chosen.settings(CONTENT).get("store_vectors", False)
         if store_vectors and not store_documents:
             raise MilcoError("`store_vectors` is for `store_documents`: the vectors are stored with the documents")
@@ -453,10 +452,8 @@ class Index:
 
     def _validate_updatable(self) -> None:
         engine = self.engine
-        if not engine.is_updatable:
-            valid = " and ".join(name for name, other in ENGINES.items() if other.is_updatable)
-            instead = f"use {engine.written_by} with `since`" if engine.written_by else "build it again"
-            raise MilcoError(f"{self.path}: engine {engine.name} cannot update an index, {valid} can: {instead}")
+        hint = "Build it again" if Capability.BUILD in engine.capabilities else f"{_EXPORT} with `since`"
+        engine.require(Capability.UPDATE, f"index={self.path}", hint)
         if self.shards or "shard" in self.manifest:
             raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
 
@@ -594,7 +591,7 @@ def build_index(
             "corpus_paths": indexed_corpus_paths(documents, output if shard is None else output.parent),
         }
         files = describe_files(directory, list_files(directory))
-        is_approximate = engine.exactness == APPROXIMATE
+        is_approximate = Capability.APPROXIMATE in engine.capabilities
         if is_approximate:
             progress.close("Indexed")
             truth = find_ground_truth(documents, topics, built.documents)

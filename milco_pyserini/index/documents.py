@@ -387,8 +387,7 @@ def field_type(name: str, fields: Mapping[str, str] | None, index: Path, use: st
     if fields is None:
         raise MilcoError(
             f"{index} stores no fields to {use} by",
-            "Build it again with milco index --store, by an engine that stores documents: lucene, exact or qdrant; or "
-            "fill the server with milco export --store",
+            "Build it again with milco index --store, or fill the server with milco export --store",
         )
     if not fields:
         raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")

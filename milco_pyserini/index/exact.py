@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
@@ -37,7 +38,7 @@ class Exact(Engine):
 
     name = "exact"
     exactness = EXACT_FLOAT
-    stores_documents = True
+    capabilities = frozenset({Capability.BUILD, Capability.STORE, Capability.BALANCE, Capability.READ})
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
@@ -85,9 +86,6 @@ class Exact(Engine):
 
 class ExactSearcher(EngineSearcher):
     """An open exact index; arrays as Exact.build() wrote them."""
-
-    has_weights = True
-    has_groups = True
 
     def __init__(
         self,

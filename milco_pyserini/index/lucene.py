@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import milco_pyserini.index.jvm as jvm
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
@@ -71,8 +72,9 @@ class Lucene(Engine):
 
     name = "lucene"
     exactness = EXACT_INTEGER
-    stores_documents = True
-    is_updatable = True
+    capabilities = frozenset(
+        {Capability.BUILD, Capability.STORE, Capability.UPDATE, Capability.BALANCE, Capability.READ}
+    )
     # Lucene opens the commit with the highest number.
     scanned = "segments_*"
 
@@ -118,9 +120,6 @@ class LuceneSearcher(EngineSearcher):
     Args:
         scale: impact of a query's term = round(weight x scale), as in the documents.
     """
-
-    has_weights = True
-    has_groups = True
 
     def __init__(self, engine: str, directory: Path, scale: float, documents: int) -> None:
         super().__init__(engine, directory, documents)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.encode.devices import require_devices
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import (
     MAX_VALUE_BYTES,
     MAX_VALUES,
@@ -312,12 +313,6 @@ class EngineSearcher:
     fields: Mapping[str, str] | None = None
     """The type of each stored field, by which searches can filter; None if the index stores no documents."""
 
-    has_weights = False
-    """Whether weights() reads the index."""
-
-    has_groups = False
-    """Whether find_groups() is implemented."""
-
     ranged: frozenset[str] = frozenset()
     """Types of the fields of which find() takes ranges; it is given the values in the others."""
 
@@ -328,6 +323,15 @@ class EngineSearcher:
         self.path = path
         self.num_documents = documents
         self._values: dict[str, Mapping[str, int] | None] = {}
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the engine can do: with BALANCE find_groups() is implemented, with READ weights()."""
+        return ENGINES[self.engine].capabilities
+
+    def require(self, capability: Capability, parameter: str) -> None:
+        """Raise MilcoError unless the engine has a capability. parameter: what needs it."""
+        require(capability, f"engine {self.engine}", self.capabilities, ENGINES, parameter)
 
     def __enter__(self) -> Self:
         return self
@@ -405,6 +409,7 @@ class EngineSearcher:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError if the index stores no such field, or cannot balance."""
         if request.filters:
+            self.require(Capability.STORE, "filters")
             validate_filters(request.filters, self.fields, self.path)
         if request.balance is not None:
             self.validate_balance(request.balance)
@@ -438,10 +443,8 @@ class EngineSearcher:
 
     def bm25(self) -> "EngineSearcher":
         """Return a searcher of the stored texts, whose queries are texts. Raises MilcoError if the engine has none."""
-        raise MilcoError(
-            f"`hybrid` needs an index of a server that milco export --store filled, and {self.path} is of engine "
-            f"{self.engine}: build another index of engine bm25, and search both with `fuse`"
-        )
+        self.require(Capability.HYBRID, "hybrid")
+        raise NotImplementedError
 
     def find_groups(self, queries: Sequence[Any], request: SearchRequest, field: str) -> Sequence[Groups]:
         """Return hits as find() does for each value of a field, for rank() with a balance."""
@@ -450,10 +453,7 @@ class EngineSearcher:
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the index cannot be searched with a balance."""
         what = f"`balance={balance.field}`"
-        if not self.has_groups:
-            raise MilcoError(
-                f"{what}: engine {self.engine} cannot balance scores: build an index of engine lucene or exact"
-            )
+        self.require(Capability.BALANCE, f"balance={balance.field}")
         kind = field_type(balance.field, self.fields, self.path, "balance")
         rule = "balance needs a field with one value per document, which many documents share, such as a language"
         if kind not in ("string", "boolean"):
@@ -551,24 +551,26 @@ class Engine:
 
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
     recall is measured when an index is built. manifest_fields: what the manifests of its indexes hold (a table of
-    io.manifest). stores_documents: build() stores documents.corpus.
-    is_updatable: update() can change an index; changes_files: it changes files, and does not only add and remove them.
+    io.manifest). capabilities: with BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there
+    is update(). changes_files: update() changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
-    them or not; "" for none. written_by: the command that writes its indexes, if it has no build().
+    them or not; "" for none.
     """
 
     name: ClassVar[str]
     exactness: ClassVar[str]
     manifest_fields: ClassVar[dict] = SPARSE_INDEX
-    stores_documents: ClassVar = False
-    is_updatable: ClassVar = False
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.BUILD})
     changes_files: ClassVar = False
     scanned: ClassVar = ""
-    written_by: ClassVar = ""
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
             object.__setattr__(self, setting.name, _read_setting(setting, getattr(self, setting.name)))
+
+    def require(self, capability: Capability, parameter: str = "", hint: str = "") -> None:
+        """Raise MilcoError unless the engine has a capability. parameter: what needs it."""
+        require(capability, f"engine {self.name}", self.capabilities, ENGINES, parameter, hint)
 
     def available(self) -> None:
         """Raise MilcoError, with what is missing and how to get it, if the engine cannot work here."""
@@ -622,6 +624,10 @@ class Engine:
         return dataclasses.replace(self, **settings)
 
 
+ENGINES: dict[str, Engine] = {}
+"""The engines by name, which registry.py lists."""
+
+
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
     """Return {name: text of the value} of settings NAME=VALUE, such as "n_postings=500", for Engine.with_settings()."""
     settings = {}
@@ -635,8 +641,6 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
 
 def _read_setting(field: dataclasses.Field, value: Any) -> Any:
     """Return the value of a setting, or of its text, as it is stored. Raises MilcoError if it is out of its range."""
-    if field.default is None:
-        return value
     if isinstance(field.default, bool):
         if str(value).lower() not in ("true", "false"):
             raise MilcoError(f"`{field.name}={value}`: must be true or false")

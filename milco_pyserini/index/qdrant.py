@@ -29,6 +29,7 @@ from typing import Any, cast
 import numpy as np
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, EngineSearcher, Hits
@@ -58,9 +59,8 @@ class Qdrant(Engine):
 
     name = "qdrant"
     exactness = EXACT_INTEGER
-    is_updatable = True
+    capabilities = frozenset({Capability.BUILD, Capability.STORE, Capability.UPDATE, Capability.READ})
     changes_files = True
-    stores_documents = True
     scanned = f"{_SHARD}/*"
 
     def available(self) -> None:
@@ -115,8 +115,6 @@ class QdrantSearcher(EngineSearcher):
     Args:
         scale: impact of a query's term = round(weight x scale), as in the documents.
     """
-
-    has_weights = True
 
     def __init__(self, directory: Path, scale: float, documents: int) -> None:
         from qdrant_edge import EdgeShard

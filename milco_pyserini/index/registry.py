@@ -1,15 +1,16 @@
 """The engines by name."""
 
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.lucene import Lucene
-from milco_pyserini.index.protocol import Engine
+from milco_pyserini.index.protocol import ENGINES, Engine
 from milco_pyserini.index.qdrant import Qdrant
 from milco_pyserini.index.remote import Remote
 from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Exact(), Lucene(), Qdrant(), Seismic(), Remote())}
+ENGINES.update({engine.name: engine for engine in (Exact(), Lucene(), Qdrant(), Seismic(), Remote())})
 
 # The engines of version 0.3 whose queries are not weighted terms, and what takes their place.
 _REMOVED = {
@@ -24,6 +25,6 @@ def find_engine(name: str) -> Engine:
     if name in _REMOVED:
         raise MilcoError(f"only version 0.3 builds and reads indexes of engine {name}", _REMOVED[name])
     if name not in ENGINES:
-        names = [engine.name for engine in ENGINES.values() if not engine.written_by]
+        names = [engine.name for engine in ENGINES.values() if Capability.BUILD in engine.capabilities]
         raise unknown_name("engine", name, names, "milco export --url fills the server of another search engine.")
     return ENGINES[name]

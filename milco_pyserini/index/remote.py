@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine
 from milco_pyserini.io.manifest import SPARSE_INDEX
 from milco_pyserini.options import option
@@ -27,7 +28,7 @@ class Remote(Engine):
         "schema?": {"kinds": {"*": str}, "languages": [str]},
         "languages?": {"*": int},
     }
-    written_by = "milco export --url"
+    capabilities = frozenset({Capability.STORE, Capability.BALANCE, Capability.READ, Capability.HYBRID})
 
     timeout: float = option(
         30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"

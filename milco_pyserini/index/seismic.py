@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
 from milco_pyserini.index.storage import StringTable, write_strings
@@ -72,6 +73,7 @@ class Seismic(Engine):
 
     name = "seismic"
     exactness = APPROXIMATE
+    capabilities = frozenset({Capability.BUILD, Capability.APPROXIMATE})
 
     n_postings: int = option(
         200, group=BUILD, minimum=1, maximum=10**9, help="postings that a term keeps, on average; fewer build faster"

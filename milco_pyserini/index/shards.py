@@ -108,8 +108,6 @@ class ShardedSearcher(EngineSearcher):
         super().__init__(shards[0].engine, path, sum(shard.num_documents for shard in shards))
         self.shards = shards
         self.fields = shards[0].fields
-        self.has_weights = shards[0].has_weights
-        self.has_groups = shards[0].has_groups
 
     def release(self) -> None:
         """Close every shard."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.recall import (
     MAX_RECALL_DEPTH,
     GroundTruth,
@@ -60,8 +61,7 @@ def tune_index(
     if "shards" in index.manifest:
         shard = find_shards(index.path)[0]
         raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
-    if "query_cut" not in index.manifest.get("search_settings", {}):
-        raise MilcoError(f"{index.path}: engine {index.manifest['engine']} has nothing to tune, seismic has")
+    index.engine.require(Capability.APPROXIMATE, f"index={index.path}")
     index.engine.available()
     if topics is None or vectors is None:
         truth = read_ground_truth(index.path)

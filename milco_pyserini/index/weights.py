@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import EXACT_INTEGER, EngineSearcher
 from milco_pyserini.sparse.quantization import quantize_vector
@@ -26,7 +27,7 @@ class EngineWeights:
         self._query_scale = index.query_scale
         self.scale = index.vectors["scale"] if self._is_integer else 1.0
         self.unit = self._query_scale * self.scale if self._is_integer else 1.0
-        self.is_readable = searcher.has_weights
+        self.is_readable = Capability.READ in searcher.capabilities
 
     def query(self, vector: dict[str, float]) -> dict[str, float]:
         """Return a query's {term: weight} in the engine's numbers."""

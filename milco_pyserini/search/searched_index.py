@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.lookup import CorpusLookup, open_lookup
 from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryOptions
@@ -96,11 +97,8 @@ class SearchedIndex:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""
         self.engine_searcher.validate(request)
-        if request.min_share is not None and self._weights is None:
-            raise MilcoError(
-                f"`min_share={request.min_share:g}`: engine {self.index.engine.name} does not show the terms of "
-                "documents"
-            )
+        if request.min_share is not None:
+            self.engine_searcher.require(Capability.READ, f"min_share={request.min_share:g}")
         if request.max_passage is True:
             validate_passages(self.index)
 
@@ -139,7 +137,8 @@ class SearchedIndex:
     @cached_property
     def _weights(self) -> EngineWeights | None:
         """What the engine multiplies; None if its index cannot be read."""
-        return EngineWeights(self.engine_searcher, self.index) if self.engine_searcher.has_weights else None
+        weights = EngineWeights(self.engine_searcher, self.index)
+        return weights if weights.is_readable else None
 
     @cached_property
     def _explainer(self) -> "Explainer":

@@ -68,7 +68,8 @@ MESSAGES = {
         "qdrant, seismic. milco export --url fills the server of another search engine."
     ),
     "index --vectors vectors/a --engine remote": (
-        "milco index: error: --engine remote: its indexes are written by milco export --url"
+        "milco index: error: --engine remote: engine remote cannot build indexes here, exact, lucene, qdrant and "
+        "seismic can. Fill the server by milco export --url"
     ),
     "index --vectors vectors/a --engine bm25": (
         "milco index: error: only version 0.3 builds and reads indexes of engine bm25. BM25 is an encoder: milco "
@@ -98,7 +99,7 @@ MESSAGES = {
         "milco index: error: unknown option '--update': did you mean 'milco index update'?"
     ),
     "index tune --index indexes/a.exact": (
-        "milco index tune: error: indexes/a.exact: engine exact has nothing to tune, seismic has"
+        "milco index tune: error: --index indexes/a.exact: engine exact cannot trade recall for speed, seismic can"
     ),
     "search": "milco search: error: give one of --topics (a run) and --query (hits on the terminal)",
     "search --query x --index indexes/b": (
@@ -130,8 +131,8 @@ MESSAGES = {
         "and _, a name that every target accepts"
     ),
     "export --to vespa --vectors vectors/a --url http://localhost": (
-        "milco export: error: --url: milco export cannot fill a running Vespa. Omit --url, and load the files as their "
-        "README.md shows"
+        "milco export: error: --url: Vespa cannot be filled while it runs, elasticsearch, milvus, opensearch, pgvector "
+        "and qdrant can. Omit --url, and load the files as their README.md shows"
     ),
     "export --to ciff --vectors vectors/a --output notes": (
         "milco export: error: notes was not written by this command, so it is never replaced: choose another --output"

@@ -228,7 +228,7 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("update --index {exact} --vectors {store}", "engine exact cannot update an index, lucene and qdrant can"),
+        ("update --index {exact} --vectors {store}", "engine exact cannot be updated, lucene and qdrant can"),
         ("update --index {lucene}", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
         ("update --vectors {store}", "--index is required"),
         ("update --index {lucene}none --vectors {store}", "no index at "),

@@ -15,6 +15,7 @@ from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.explain.explanation import Explanation, compare, report_page
 from milco_pyserini.explain.terms import Contribution, ExplainedText, Term
 from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.exact import ExactSearcher
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import open_store
@@ -71,7 +72,7 @@ def test_the_index_that_is_searched_is_explained(engine: str, tmp_path: Path) ->
     built = build_index(store(), find_engine(engine), tmp_path / "index")
     searcher, query = built.searcher(), queries(1)[0]
     docid = searcher.search(query_encoder().encode_batch([query]), 1)[0].docids[0]
-    if find_engine(engine).is_updatable:
+    if Capability.UPDATE in find_engine(engine).capabilities:
         built.update(delete=[docid])
     one = Explainer(built, query_encoder(), searcher=searcher).explain(query, [docid])[0]
     assert one.score and one.difference == 0
@@ -131,7 +132,7 @@ def test_external_vectors_are_explained_without_origins(tmp_path: Path, engine: 
 
 def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without both, an error names the options; a text that was not indexed is noted."""
-    monkeypatch.setattr(ExactSearcher, "has_weights", False)
+    monkeypatch.setattr(ExactSearcher, "capabilities", frozenset())
     built, query = index("exact"), queries(20)[3]
     for source in ((documents(built), None), (None, store())):
         for one in explainer(built, *source).explain(query):

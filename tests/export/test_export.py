@@ -26,11 +26,12 @@ from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CorpusDocuments, DocumentSchema
 from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
-INCREMENTAL = [name for name, target in TARGETS.items() if target.is_incremental]
+INCREMENTAL = [name for name, target in TARGETS.items() if Capability.UPDATE in target.capabilities]
 
 
 def vectors(path: Path) -> dict[str, dict[str, int]]:
@@ -267,7 +268,11 @@ def test_languages_whose_analyzer_is_missing_are_reported(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("target", "record", "message"),
     [
-        ("vespa", {}, "--store: an export to Vespa has no documents"),
+        (
+            "vespa",
+            {},
+            "--store: Vespa cannot store documents, elasticsearch, milvus, ",
+        ),
         ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid: rename that field"),
         ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536: omit --store"),
     ],
@@ -337,7 +342,7 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
     with pytest.raises(MilcoError, match="`hybrid`: elasticsearch, opensearch and qdrant have"):
         search_request("milvus", "mine", encoder, "Nile", hybrid=True)
     for target in ("pgvector", "ciff", "parquet"):
-        with pytest.raises(MilcoError, match="is not searched over HTTP"):
+        with pytest.raises(MilcoError, match="cannot be searched over HTTP, elasticsearch, milvus, "):
             search_request(target, "mine", encoder, "Nile")
 
 

@@ -240,7 +240,7 @@ def test_one_url_of_a_server_that_is_no_cluster(store: Path, capsys: pytest.Capt
     """The client would search the first only."""
     pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
     assert fill(("qdrant", "http://a"), store, "any", "--url", "http://b") == 2
-    assert "--url: 2 are given, and the client of Qdrant takes one" in capsys.readouterr().err
+    assert "--url: Qdrant cannot have several nodes" in capsys.readouterr().err
 
 
 @pytest.mark.cluster

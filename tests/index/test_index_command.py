@@ -121,7 +121,7 @@ def test_settings_of_another_engine_are_refused(
     to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
     assert "--set n_postings=5: exact has no settings" in refused(capsys, *to, "--set", "n_postings=5")
     assert "--n-postings': did you mean '--set'?" in refused(capsys, *to, "--n-postings", "5")
-    assert "--topics: exact is exact" in refused(capsys, *to, "--topics", str(store))
+    assert "--topics: engine exact cannot trade recall for speed" in refused(capsys, *to, "--topics", str(store))
 
 
 def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys
         (["--index", copied], "--recall 0.95: the highest that"),
         (["--index", copied, "--recall", "1.5"], "above 0 and at most 1"),
         (["--index", copied, "--k", "101"], "from 1 to 100"),
-        (["--index", built.root / "exact"], "exact has nothing to tune"),
+        (["--index", built.root / "exact"], "exact cannot trade recall for speed"),
     ):
         assert main(["tune", *map(str, arguments)]) == 2
         assert message in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
     ):
         with pytest.raises(MilcoError, match=message):
             index.update(**options)
-    with pytest.raises(MilcoError, match="engine exact cannot update an index"):
+    with pytest.raises(MilcoError, match="engine exact cannot be updated"):
         Index.build(TEXTS, tmp_path / "exact", "exact", encoder=encoder).add(TEXTS)
 
 

@@ -24,6 +24,7 @@ from milco_pyserini.encode import contract
 from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Exact, Hits
+from milco_pyserini.index.exact import ExactSearcher
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search import SearchTopics, search_topics
@@ -182,7 +183,7 @@ def test_documents_are_stored_on_request_only(
     ):
         assert index_command([*common, *more]) == 2
         assert message in capsys.readouterr().err
-    with pytest.raises(MilcoError, match="`store_documents`: engine seismic stores no documents"):
+    with pytest.raises(MilcoError, match="`store_documents`: engine seismic cannot store documents, exact, lucene, "):
         Index.build(vectors, tmp_path / "index", "seismic", store_documents=True)
     with pytest.raises(MilcoError, match="`corpus` is for `store_documents`"):
         Index.build(vectors, tmp_path / "index", "exact", corpus="sample")
@@ -480,7 +481,11 @@ def test_json_does_not_depend_on_the_terminal(
 
 
 def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
-    searcher: Searcher, index: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str]
+    searcher: Searcher,
+    index: Path,
+    encoder: MilcoEncoder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As explain() has it; min_share drops hits by it."""
     hits = searcher.search(QUERY)
@@ -499,10 +504,10 @@ def test_a_hit_has_the_share_of_the_querys_weight_that_it_matches(
     assert [hit["share"] for hit in json.loads(capsys.readouterr().out)["hits"]] == [hit.share for hit in kept]
     assert search([*common, "--min-share", "1"]) == 0
     assert "No document among the best 10 matches 100% of the query's weight" in capsys.readouterr().err
+    monkeypatch.setattr(ExactSearcher, "capabilities", frozenset())
     other = Searcher.open(index, encoder)
-    other.engine_searcher.has_weights = False
     assert other.search(QUERY)[0].share is None
-    with pytest.raises(MilcoError, match="engine exact does not show the terms of documents"):
+    with pytest.raises(MilcoError, match="engine exact cannot show the terms of documents"):
         other.search(QUERY, min_share=0.3)
 
 

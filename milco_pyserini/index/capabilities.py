@@ -1,0 +1,46 @@
+"""What engines and export targets can do: a frozenset of each, from which refusals and the tables of docs/ follow."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from milco_pyserini.errors import MilcoError
+
+
+class Capability(StrEnum):
+    """What not every engine, or not every target, can do; the value completes "can" and "cannot"."""
+
+    BUILD = "build indexes here"
+    STORE = "store documents"
+    UPDATE = "be updated"
+    BALANCE = "balance scores"
+    READ = "show the terms of documents"
+    APPROXIMATE = "trade recall for speed"
+    HYBRID = "search stored texts by BM25"
+    # Of targets only.
+    FILL = "be filled while it runs"
+    CLUSTER = "have several nodes, shards and replicas"
+    REQUEST = "be searched over HTTP"
+
+
+def require(
+    capability: Capability,
+    name: str,
+    capabilities: frozenset[Capability],
+    others: Mapping[str, Any],
+    parameter: str = "",
+    hint: str = "",
+) -> None:
+    """Raise MilcoError, with those that have it, unless an engine or target has a capability.
+
+    Args:
+        name: the engine or target, for the message.
+        others: all engines or targets by name.
+        parameter: what was given that needs the capability, as "balance=lang".
+    """
+    if capability not in capabilities:
+        able = sorted(other for other, value in others.items() if capability in value.capabilities)
+        *first, last = able or ["none"]
+        listed = f"{', '.join(first)} and {last}" if first else last
+        given = f"`{parameter}`: " if parameter else ""
+        raise MilcoError(f"{given}{name} cannot {capability}, {listed} can", hint)

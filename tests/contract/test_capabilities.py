@@ -1,0 +1,78 @@
+"""What engines and targets can do: refusals, implementations and the tables of docs/ agree with the frozensets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built import INDEXES, Built
+
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.protocol import Target
+from milco_pyserini.export.registry import TARGETS
+from milco_pyserini.index import Index, open_index
+from milco_pyserini.index.capabilities import Capability
+from milco_pyserini.index.protocol import APPROXIMATE, ENGINES, Engine, EngineSearcher
+
+OF_TARGETS = {Capability.FILL, Capability.CLUSTER, Capability.REQUEST}
+# What each capability is implemented by, of an engine and of a target.
+METHODS = {Capability.BUILD: "build", Capability.UPDATE: "update"}
+REQUESTS = {Capability.REQUEST: "search_request", Capability.HYBRID: "hybrid_request", Capability.FILL: "connect"}
+SEARCHES = {Capability.BALANCE: "find_groups", Capability.READ: "weights", Capability.STORE: "stored"}
+
+
+def table(things: Mapping[str, Any]) -> str:
+    """Return a Markdown table of what some can do."""
+    columns = [item for item in Capability if any(item in thing.capabilities for thing in things.values())]
+    rows = [["", *columns], ["---"] * (len(columns) + 1)]
+    rows += [
+        [f"`{name}`", *("yes" if item in things[name].capabilities else "" for item in columns)]
+        for name in sorted(things)
+    ]
+    return "".join("|".join(["", *(f" {cell} " if cell else " " for cell in row), "\n"]) for row in rows)
+
+
+@pytest.mark.parametrize(("page", "things"), [("indexing", ENGINES), ("export", TARGETS)])
+def test_the_docs_have_the_table_of_capabilities(page: str, things: Mapping[str, Any]) -> None:
+    """Paste what is missing."""
+    assert table(things) in (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_implements_what_it_can_do(name: str) -> None:
+    """And nothing else; its exactness states whether it is approximate."""
+    engine = ENGINES[name]
+    for capability, method in METHODS.items():
+        assert (getattr(type(engine), method) is not getattr(Engine, method)) == (capability in engine.capabilities)
+    assert (engine.exactness == APPROXIMATE) == (Capability.APPROXIMATE in engine.capabilities)
+    assert not engine.capabilities & OF_TARGETS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_implements_what_it_can_do(name: str) -> None:
+    """And nothing else."""
+    target = TARGETS[name]
+    for capability, method in REQUESTS.items():
+        assert (getattr(type(target), method) is not getattr(Target, method)) == (capability in target.capabilities)
+    assert bool(target.schemes) == (Capability.FILL in target.capabilities)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_what_an_engine_cannot_do_is_refused_in_one_way(built: Built, kind: str, tmp_path: Path) -> None:
+    """The error names the engine, what it cannot do, and engines that can; nothing is written."""
+    index, store, output = open_index(built.path(kind)), built.path("parquet"), tmp_path / "index"
+    with index.searcher() as searcher:
+        for capability, method in SEARCHES.items():
+            implemented = getattr(type(searcher), method) is not getattr(EngineSearcher, method)
+            assert implemented == (capability in searcher.capabilities)
+        calls = {
+            Capability.STORE: lambda: searcher.search([{"a": 1.0}], 1, filters="lang=de"),
+            Capability.BALANCE: lambda: searcher.search([{"a": 1.0}], 1, balance="lang"),
+            Capability.HYBRID: searcher.bm25,
+            Capability.UPDATE: lambda: index.update(delete=["d1"]),
+            Capability.APPROXIMATE: lambda: Index.build(store, output, kind, topics=store),
+        }
+        for capability in calls.keys() - ENGINES[kind].capabilities:
+            with pytest.raises(MilcoError, match=rf"engine {kind} cannot {capability}, .+ can"):
+                calls[capability]()
+    assert not output.exists()

@@ -10,6 +10,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.elasticsearch_documents import FIELD, SETTINGS, STATED, source, stored_properties, text_query
 from milco_pyserini.export.protocol import (
+    FILLED,
     HITS,
     HYBRID_DEPTH,
     RANK_CONSTANT,
@@ -32,16 +33,7 @@ class ElasticsearchTarget(Target):
 
     name = "elasticsearch"
     title = "Elasticsearch"
-    capabilities = frozenset(
-        {
-            Capability.FILL,
-            Capability.CLUSTER,
-            Capability.STORE,
-            Capability.UPDATE,
-            Capability.REQUEST,
-            Capability.HYBRID,
-        }
-    )
+    capabilities = FILLED | {Capability.CLUSTER, Capability.REQUEST, Capability.HYBRID}
     schemes = ("http", "https")
     # An _id.
     max_id_bytes = 512

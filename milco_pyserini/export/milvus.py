@@ -10,6 +10,7 @@ import orjson
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, remaining
 from milco_pyserini.export.protocol import (
+    FILLED,
     HITS,
     EngineRequest,
     Export,
@@ -41,7 +42,7 @@ class MilvusTarget(Target):
 
     name = "milvus"
     title = "Milvus"
-    capabilities = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE, Capability.REQUEST})
+    capabilities = FILLED | {Capability.REQUEST}
     schemes = ("http", "https")
     takes_paths = True
     # The length of a VARCHAR, in bytes.

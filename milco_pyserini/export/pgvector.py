@@ -15,9 +15,8 @@ import orjson
 
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, remaining
-from milco_pyserini.export.protocol import Export, Server, Target, Vector, common_impacts, render
+from milco_pyserini.export.protocol import FILLED, Export, Server, Target, Vector, common_impacts, render
 from milco_pyserini.export.server import client, validate_version
-from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
 
 _COMMENT = "milco "
@@ -42,7 +41,7 @@ class PgvectorTarget(Target):
 
     name = "pgvector"
     title = "pgvector"
-    capabilities = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE})
+    capabilities = FILLED
     schemes = ("postgresql", "postgres")
     # Limit of a sparsevec.
     max_terms = 16_000

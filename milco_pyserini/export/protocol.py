@@ -31,6 +31,8 @@ from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VOCABULARY, shard_span, validate_shard_id
 
+# What most servers can do.
+FILLED = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE})
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
 # Documents of each ranking that a hybrid search fuses, and the constant of reciprocal rank fusion.

@@ -13,6 +13,7 @@ import orjson
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.export.protocol import (
+    FILLED,
     HITS,
     HYBRID_DEPTH,
     RANK_CONSTANT,
@@ -46,9 +47,7 @@ class QdrantTarget(Target):
 
     name = "qdrant"
     title = "Qdrant"
-    capabilities = frozenset(
-        {Capability.FILL, Capability.STORE, Capability.UPDATE, Capability.REQUEST, Capability.HYBRID}
-    )
+    capabilities = FILLED | {Capability.REQUEST, Capability.HYBRID}
     schemes = ("http", "https")
     takes_paths = True
     own_fields = frozenset((_DOCID,))

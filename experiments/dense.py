@@ -152,7 +152,7 @@ class HnswSearcher:
 
         faiss.omp_set_num_threads(1)
         self._index: Any = faiss.read_index(str(path))
-        self._index.hnsw.efSearch = EF_SEARCH
+        faiss.ParameterSpace().set_index_parameter(self._index, "efSearch", EF_SEARCH)
         self._ids = documents.ids
 
     def search(self, query: NDArray[np.float32], k: int) -> Hits:

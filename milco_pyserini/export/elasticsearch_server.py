@@ -25,7 +25,7 @@ from milco_pyserini.export.elasticsearch_documents import (
     text_query,
 )
 from milco_pyserini.export.faults import ServerError
-from milco_pyserini.export.protocol import Server, Vector
+from milco_pyserini.export.protocol import TextServer, Vector
 from milco_pyserini.export.rest import BAD_REQUEST, BUSY, FORBIDDEN, NOT_FOUND, Rest, cause_of
 from milco_pyserini.export.server import BATCH
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, filter_text
@@ -65,7 +65,7 @@ def connect(target: Any, access: Access, index: str, schema: DocumentSchema | No
         raise
 
 
-class ElasticsearchServer(Server):
+class ElasticsearchServer(TextServer):
     """An index, by the REST API that Elasticsearch and OpenSearch have in common.
 
     Until it is complete for the first time it has the settings `loading`. Those that it had before are in _meta of its

@@ -279,11 +279,6 @@ class Server(Protocol):
         """The largest number of terms of a query."""
         return 2**31
 
-    @property
-    def max_words(self) -> int:
-        """The largest number of words of a text that search_texts() searches for."""
-        return self.max_terms
-
     def stated(self, alias: bool = False) -> str | None:
         """Return what the collection states.
 
@@ -329,9 +324,6 @@ class Server(Protocol):
             filters: only documents that have one of the values in each field, or one in the range.
         """
 
-    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Return what search() returns, by BM25 of the stored texts. For targets with HYBRID to implement."""
-
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         """Return what those documents that the collection has have of the terms of a query."""
 
@@ -340,6 +332,18 @@ class Server(Protocol):
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field; for more than limit values, some are enough."""
+
+
+class TextServer(Server, Protocol):
+    """A server of a target with HYBRID: it searches stored texts, too."""
+
+    @property
+    def max_words(self) -> int:
+        """The largest number of words of a text that search_texts() searches for."""
+        return self.max_terms
+
+    def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+        """Return what search() returns, by BM25 of the stored texts."""
 
 
 class Target:

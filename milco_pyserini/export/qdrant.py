@@ -19,8 +19,8 @@ from milco_pyserini.export.protocol import (
     RANK_CONSTANT,
     EngineRequest,
     Export,
-    Server,
     Target,
+    TextServer,
     Vector,
     common_impacts,
     write_lines,
@@ -103,7 +103,7 @@ class QdrantTarget(Target):
         return QdrantServer(connected, qdrant.models, collection, schema)
 
 
-class QdrantServer(Server):
+class QdrantServer(TextServer):
     """A collection."""
 
     # Strings have no order there, and only keywords and booleans are counted.

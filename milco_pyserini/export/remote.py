@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from milco_pyserini.errors import MilcoError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
-from milco_pyserini.export.protocol import Export, Server, Target, Vector
+from milco_pyserini.export.protocol import Export, Server, Target, TextServer, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
@@ -254,7 +254,7 @@ class RemoteSearcher(EngineSearcher):
         self._target.require(Capability.HYBRID, "hybrid")
         if self.fields is None:
             raise MilcoError(f"`hybrid`: {self.path} stores no texts", "Fill a collection by milco export --store.")
-        return RemoteTextSearcher(self, self._server)
+        return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of those documents that the server has."""
@@ -366,7 +366,7 @@ class RemoteTextSearcher(EngineSearcher):
     Which ones of the documents that tie with the last are found is the server's choice.
     """
 
-    def __init__(self, searcher: RemoteSearcher, server: Server) -> None:
+    def __init__(self, searcher: RemoteSearcher, server: TextServer) -> None:
         super().__init__("bm25", searcher.path, searcher.num_documents)
         self.fields, self.ranged, self._searcher, self._server = searcher.fields, searcher.ranged, searcher, server
         self._limit = server.max_words

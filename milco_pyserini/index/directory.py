@@ -192,9 +192,9 @@ class Index:
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        shards = {} if shard is None else {"shard_num": shard_num, "shard_id": shard_id}
-        how = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids, "encoder": encoder}
-        documents = open_documents(source, **how, **shards)
+        shards: dict[str, Any] = {} if shard is None else {"shard_num": shard_num, "shard_id": shard_id}
+        how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
+        documents = open_documents(source, encoder=encoder, **how, **shards)
         validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else VectorStore.open(topics)
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
@@ -350,7 +350,7 @@ class Index:
                 f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
                 "was built from as `since`"
             )
-        how = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
+        how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
         if _is_texts(source):
             _refuse_for_texts(since=since, corpus=corpus, **how)
             return self._update_from_texts(open_corpus(source), encoder, delete, threads)

@@ -132,7 +132,7 @@ class CheckedDocuments:
         if duplicate is not None:
             raise MilcoError(f"{self._source.path}: two documents have the id {shown(duplicate.id)}")
 
-    def _count(self, ids: list[str], impacts: Sequence[float] | NDArray[np.float64], postings: int) -> None:
+    def _count(self, ids: list[str], impacts: Sequence[float] | NDArray[Any], postings: int) -> None:
         """Validate ids and the sums of impacts of documents, and count them."""
         for docid in ids:
             if not docid:

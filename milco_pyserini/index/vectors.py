@@ -30,7 +30,7 @@ def open_documents(
     plain: bool = False,
     scale: float | None = None,
     ids: Sequence[str] | None = None,
-    encoder: "MilcoEncoder | None" = None,
+    encoder: "str | Path | MilcoEncoder | None" = None,
     shard_num: int = 1,
     shard_id: int = 0,
 ) -> SparseDocuments:
@@ -63,7 +63,7 @@ def index_query_encoder(vectors: dict, options: QueryOptions) -> "MilcoQueryEnco
     vectors: manifest of the vectors in the index. Raises MilcoError if the encoder of the options does not fit.
     """
     device = options.device, options.dtype
-    encoder = options.query_encoder or options.encoder or vectors.get("encoder")
+    encoder: Any = options.query_encoder or options.encoder or vectors.get("encoder")
     if isinstance(encoder, str | Path):
         # Before torch is loaded, which takes seconds.
         encoder = Checkpoint.open(encoder).fetch()
@@ -126,7 +126,7 @@ class BatchDocuments:
 
     path = Path("the given vectors")
 
-    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: "MilcoEncoder | None") -> None:
+    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: Any) -> None:
         if isinstance(encoder, str | Path):
             raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
         vocabulary = batch.vocabulary or (None if encoder is None else encoder.vocabulary)

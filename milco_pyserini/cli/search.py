@@ -413,7 +413,7 @@ def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: i
 def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents: bool, indexes: Sequence[str]) -> str:
     from milco_pyserini.explain.render import terminal_width, text_table
 
-    # Scores are of integers for some engines, and of cosines for others.
+    # Scores are integers for some engines, and floats for others.
     score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:,.4f}"
     columns = [
         ("rank", "r", [f"{rank}" for rank, _ in enumerate(hits, 1)]),

@@ -19,7 +19,7 @@ from milco_pyserini.cli.encode import main
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.files import PARTIAL
-from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse import Vocabulary, open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
@@ -195,7 +195,7 @@ def test_a_late_process_leaves_nothing_in_a_complete_store(tmp_path: Path) -> No
     counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
     with StoreWriter(tmp_path / "v", plan) as first, StoreWriter(tmp_path / "v", plan) as late:
         first.write(0, "jsonl", b"{}", **counts)
-        assert first.complete(1, (), None)
+        assert first.complete(1, (), Vocabulary([], []))
         finished = contents(tmp_path / "v")
         late.write(0, "jsonl", b"{}", **counts)
         assert contents(tmp_path / "v") == finished
@@ -369,7 +369,7 @@ def test_a_corpus_and_its_topics_have_different_default_outputs(
             argv = [f"--{kind}", "sample-sw", "--output", f"vectors/{output}", *encoder, *more]
             assert main(argv) == 2
             stderr = capsys.readouterr().err
-            assert f"vectors/{output} holds sparse vectors of {there}, not " in stderr
+            assert f"vectors/{output} holds vectors of {there}, not of " in stderr
             assert "choose another --output\n" in stderr and "--overwrite" not in stderr
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_topics
@@ -66,7 +67,7 @@ def command(options: QuantizationOptions) -> None:
 
 def rescaled(store: VectorStore, scale: float) -> VectorStore:
     """Return the store with another scale for its impacts; the float weights stay."""
-    return replace(store, manifest=store.manifest | {"scale": scale})
+    return replace(store, manifest=structs.replace(store.manifest, scale=scale))
 
 
 def search(store: VectorStore, engine: str, queries: Sequence[dict[str, float]], k: int) -> list[set[str]]:

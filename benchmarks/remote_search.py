@@ -58,7 +58,7 @@ def command(options: RemoteSearchOptions) -> None:
         vectors = Vectors.open(path)
         documents = (vector for vector in vectors if vector.terms)
         queries = [strongest(vector) for vector in islice(documents, QUERIES)]
-        weights = [{term: impact / vectors.about["scale"] for term, impact in one.weights.items()} for one in queries]
+        weights = [{term: impact / vectors.about.scale for term, impact in one.weights.items()} for one in queries]
         try:
             export_index(Export(vectors, INDEX), target, Access((options.url,)), index)
             with open_index(index).searcher() as searcher:

@@ -264,7 +264,7 @@ def open_searchers(path: Path) -> "dict[str, EngineSearcher]":
 
     index = open_index(path)
     name = index.engine.name
-    own, tuned = find_engine(name).settings(SEARCH), index.manifest["search_settings"]
+    own, tuned = find_engine(name).settings(SEARCH), index.manifest.search_settings
     searchers = {_display_name(name, own): index.searcher(own)}
     if tuned != own:
         searchers[_display_name(f"{name}, tuned", tuned)] = index.searcher()

@@ -24,6 +24,7 @@ from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index import Hits
 from milco_pyserini.io.files import atomic_directory, atomic_file, is_json_with, read_json, write_json
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.io.runs import write_hits
 from milco_pyserini.options import option
 from milco_pyserini.train.dense_encoder import POOLINGS, DenseEncoder
@@ -243,8 +244,9 @@ def _topic_texts(name: str, task: RetrievalTask) -> list[str]:
     if task.texts is not None:
         return list(task.texts)
     path = Path(task.topics)
-    manifest = read_json(path / MANIFEST) if is_json_with(path / MANIFEST, "corpus") else {}
-    corpus = _texts_of(name, path, manifest)
+    about = read_json(path / MANIFEST) if is_json_with(path / MANIFEST, "corpus") else {}
+    places = {field: about.get(field) for field in ("corpus", "corpus_paths")}
+    corpus = _texts_of(name, path, StoreManifest(scale=1.0, **places))
     texts = {query.id: query.text for query in open_topics(corpus)}
     missing = [topic for topic in task.ids if topic not in texts]
     if missing:
@@ -252,8 +254,8 @@ def _topic_texts(name: str, task: RetrievalTask) -> list[str]:
     return [texts[topic] for topic in task.ids]
 
 
-def _texts_of(name: str, path: Path, manifest: dict) -> str:
-    corpus = local_corpus_name(manifest, path) or manifest.get("corpus")
+def _texts_of(name: str, path: Path, manifest: StoreManifest) -> str:
+    corpus = local_corpus_name(manifest, path) or manifest.corpus
     if not corpus:
         raise MilcoError(f"--dense {name} encodes texts, and those of {path} are not known")
     return corpus

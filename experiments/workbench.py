@@ -17,13 +17,12 @@ from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.eval.report import DIGITS, ReportTable, render
-from milco_pyserini.index.directory import FORMAT_VERSION as INDEX_VERSION
-from milco_pyserini.index.directory import Index, build_index, is_index
+from milco_pyserini.index.directory import Index, build_index, is_index, open_index
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine
+from milco_pyserini.io.artifact import Artifact
 from milco_pyserini.io.files import atomic_file, is_json_with, size_on_disk, validate_output_directory, write_json
-from milco_pyserini.io.manifest import MANIFEST, RECALL, read_checked
-from milco_pyserini.io.resume import plan_difference
+from milco_pyserini.io.manifest import RECALL
 from milco_pyserini.io.runs import write_hits
 
 FORMAT_VERSION = 1
@@ -122,7 +121,7 @@ class Workbench:
         """Return the index of a variant, with a message if it leaves documents out."""
         store = self.task.pruned(variant.rules)
         index = self.built(variant.directory_name(self.task.views), str(variant), variant.engine, store)
-        if empty := index.manifest["empty_documents"]:
+        if empty := index.manifest.empty_documents:
             log(f"{variant}: {counted(empty, 'document')} without terms, which no query can find")
         return index
 
@@ -136,14 +135,12 @@ class Workbench:
         Raises MilcoError for docids that a run cannot have.
         """
         path = self.directory / "indexes" / name
-        plan = {"format_version": INDEX_VERSION, "engine": engine.name, "build_settings": engine.settings(BUILD)}
-        manifest = read_checked(path / MANIFEST) if is_index(path) and not self.overwrite else None
-        if manifest is not None and manifest["vectors"] == vectors.manifest and not plan_difference(manifest, plan):
-            index = Index(path, manifest)
-        else:
+        wanted = {"engine": engine.name, "build_settings": engine.settings(BUILD), "vectors": vectors.manifest}
+        index = open_index(path) if is_index(path) and not self.overwrite else None
+        if index is None or Artifact(path, is_index, index.manifest).difference(wanted):
             log(f"{label}: building")
             index = build_index(vectors, engine, path, self.threads, overwrite=True)
-        if (docid := index.manifest["id_with_space"]) is not None:
+        if (docid := index.manifest.id_with_space) is not None:
             raise MilcoError(f"{label}: docid {shown(docid)} has white space, which separates the columns of a run")
         return index
 
@@ -155,7 +152,7 @@ class Workbench:
 
     def measure(self, variant: IndexVariant, index: Index, timed: Timed) -> IndexMeasurement:
         """Write the run of a variant, and return what was measured."""
-        documents = index.manifest["documents"] + index.manifest["empty_documents"]
+        documents = index.manifest.documents + index.manifest.empty_documents
         label = variant.label(BUILD, SEARCH)
         return self._measured(
             ".".join([directory_name(f"{label}.{variant.pruning}"), *self.task.views]),
@@ -164,8 +161,8 @@ class Workbench:
             vectors=variant.pruning,
             index=label,
             settings=variant.engine.settings(BUILD) | variant.engine.settings(SEARCH),
-            terms=index.manifest["postings"] / documents,
-            empty=index.manifest["empty_documents"],
+            terms=index.manifest.postings / documents,
+            empty=index.manifest.empty_documents,
         )
 
     def measure_dense(self, name: str, description: str, path: Path, timed: Timed) -> IndexMeasurement:

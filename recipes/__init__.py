@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.artifact import Artifact
 from milco_pyserini.io.files import read_json, write_json
-from milco_pyserini.io.resume import plan_difference
 from milco_pyserini.options import option
 
 
@@ -28,7 +28,7 @@ class RecipeOptions:
         values = {name: str(one.resolve() if isinstance(one, Path) else one) for name, one in given.items()}
         manifest = self.work / "manifest.json"
         if manifest.is_file():
-            if difference := plan_difference(read_json(manifest), values):
+            if difference := Artifact(self.work, Path.is_dir, read_json(manifest)).difference(values):
                 raise MilcoError(f"{self.work} was begun with {difference}: choose another --work")
         elif self.work.is_dir() and any(self.work.iterdir()):
             raise MilcoError(f"{self.work} was not created by this command: choose another --work")

@@ -13,6 +13,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.index.documents import CorpusDocuments
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -116,7 +117,7 @@ def encode(path: Path, kind: str) -> None:
     plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
     plan |= {"scale": 100.0, "views": ["pivot", "source"]}
     half = DOCUMENTS // 2
-    with StoreWriter(path, plan) as writer:
+    with StoreWriter(path, StoreManifest(**plan)) as writer:
         for number in (0, 1):
             rows = range(number * half, (number + 1) * half)
             names, part, content = [ids[row] for row in rows], batch.take(rows), io.BytesIO()

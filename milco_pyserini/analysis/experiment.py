@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from milco_pyserini.console import counted, duration, log
 from milco_pyserini.corpora import open_qrels
@@ -16,6 +16,7 @@ from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, parse_settings
 from milco_pyserini.index.registry import find_engine
 from milco_pyserini.io.qrels import Qrels
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.search.topics import read_topics
 from milco_pyserini.sparse import VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -142,13 +143,16 @@ def open_task(
         raise MilcoError(f"`k={k}`: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
 
     store = cast(VectorStore, open_store(Path(vectors)))
-    if store.manifest.get("split_passages"):
+    if store.manifest.split_passages:
         raise MilcoError(f"{vectors} has passages of documents, and qrels are of documents: encode without splitting")
     # Raises for views that the store does not have.
     PrunedStore(store, (), views)
     grades = open_qrels(qrels)
     # Topics must fit the vectors as they must fit an index of them, which is not built yet.
-    index = Index(store.path, {"engine": "exact", "vectors": store.manifest, "query_scale": store.manifest["scale"]})
+    about: dict[str, Any] = {"format_version": 1, "engine": "exact", "exactness": "exact float", "id_with_space": None}
+    about |= {"documents": 0, "empty_documents": 0, "postings": 0, "query_scale": store.scale}
+    manifest = IndexManifest(**about, vectors=store.manifest)
+    index = Index(store.path, manifest)
     queries = read_topics(topics, index)
     if not grades.keys() & set(queries.ids):
         raise MilcoError(

@@ -109,15 +109,15 @@ def compute_statistics(
     lengths = None if texts is None else measure_lengths(counts.ids, texts)
     manifest = store.manifest
     is_own = isinstance(store, VectorStore)
-    unit = "topics" if manifest.get("kind") == "topics" else "documents"
+    unit = "topics" if manifest.kind == "topics" else "documents"
     values = {
         "version": __version__,
         "vectors": str(store.path),
-        "unit": "passages" if manifest.get("split_passages") else unit,
+        "unit": "passages" if manifest.split_passages else unit,
         "documents": len(counts.ids),
-        "corpus": manifest.get("corpus"),
-        "encoder": manifest["encoder"],
-        "pruning": manifest.get("pruning"),
+        "corpus": manifest.corpus,
+        "encoder": manifest.encoder or None,
+        "pruning": manifest.pruning or None,
         "views": counts.views if is_own else None,
         "postings": int(counts.all_postings.sum()),
         "terms_per_document": {
@@ -140,8 +140,8 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
     ids, language, pivot, source = array("q"), array("i"), array("i"), array("i")
     postings: dict[int, NDArray[np.int64]] = {}
     weights = np.zeros(0)
-    corpus_code = corpus_language(str(store.manifest.get("corpus") or ""))
-    progress = Progress("vectors", store.manifest.get("documents"))
+    corpus_code = corpus_language(str(store.manifest.corpus or ""))
+    progress = Progress("vectors", store.manifest.documents or None)
     for names, batch in store.batches():
         languages = [corpus_code] * len(names) if corpus_code else languages_of_ids(names)
         numbers = np.asarray([codes.setdefault(code, len(codes)) for code in languages])
@@ -169,7 +169,7 @@ def count_vectors(store: VectorStore | PlainStore) -> VectorCounts:
             PIVOT: slice(0, store.vocabulary.english_size),
             SOURCE: slice(store.vocabulary.english_size, len(columns)),
         }
-        views = [view for view in VIEWS if view in store.manifest.get("views", VIEWS)]
+        views = [view for view in VIEWS if view in (store.manifest.views or VIEWS)]
         groups = {view: spans[view] for view in views}
         terms = {view: terms[view] for view in views}
         if len(views) > 1:

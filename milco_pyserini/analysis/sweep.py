@@ -114,7 +114,7 @@ def _measure(task: RetrievalTask, variant: IndexVariant, index: Index) -> SweepP
         ms=1000 * seconds / len(task.ids),
         measures=evaluate(run, task.grades, task.measures).mean,
         size=size_on_disk(index.path, without=RECALL),
-        terms=index.manifest["postings"] / (index.manifest["documents"] + index.manifest["empty_documents"]),
+        terms=index.manifest.postings / (index.manifest.documents + index.manifest.empty_documents),
     )
 
 

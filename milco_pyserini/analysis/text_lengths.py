@@ -13,6 +13,7 @@ from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.sparse import PlainStore, VectorStore
@@ -29,7 +30,7 @@ class StoreTexts:
 
     corpus: Corpus | Topics
     tokenizer: TextTokenizer
-    manifest: dict
+    manifest: StoreManifest
     is_requested: bool
 
 
@@ -59,13 +60,13 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     manifest = store.manifest
     name = corpus or local_corpus_name(manifest, store.path)
     if name is None:
-        known = f"corpus {manifest['corpus']}" if manifest.get("corpus") else "corpus"
+        known = f"corpus {manifest.corpus}" if manifest.corpus else "corpus"
         log(f"{_SKIPPED}: the {known} is not on this machine. Name its path with `corpus`")
         return None
     try:
         # Broken lines, which were skipped, have no vector either.
-        opened = (open_topics if manifest.get("kind") == "topics" else open_corpus)(name, skip_bad_lines=True)
-        encoder_name = encoder or manifest.get("encoder")
+        opened = (open_topics if manifest.kind == "topics" else open_corpus)(name, skip_bad_lines=True)
+        encoder_name = encoder or manifest.encoder or None
         if encoder_name is None:
             raise MilcoError("the encoder of external vectors is not known: name it with `encoder`")
         tokenizer = Checkpoint.open(encoder_name).tokenizer
@@ -95,7 +96,7 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
     order = np.argsort(ids)
     ordered = ids[order]
     tokens = np.full(len(ids), UNKNOWN, np.int32)
-    max_length = texts.manifest.get("max_length")
+    max_length = texts.manifest.max_length
     digest, progress, truncated = TextDigest(), Progress("texts"), 0
     records: Iterator[Document | Query] = iter(texts.corpus)
     while chunk := list(itertools.islice(records, _CHUNK)):
@@ -114,7 +115,7 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
             raise MilcoError(f"`corpus={texts.corpus.name}` has no text of these vectors: name the encoded corpus")
         log(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
         return None
-    expected = texts.manifest.get("corpus_hash")
+    expected = texts.manifest.corpus_hash
     return TextLengths(tokens, truncated, None if expected is None else digest.hexdigest() == expected)
 
 
@@ -123,9 +124,9 @@ def _lengths(
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Return ids and lengths of records, or of their passages, not truncated."""
     contents = [encoded_text(record) for record in records]
-    if texts.manifest.get("lowercase"):
+    if texts.manifest.lowercase:
         contents = [text.lower() for text in contents]
-    if not (texts.manifest.get("split_passages") and max_length):
+    if not (texts.manifest.split_passages and max_length):
         return [record.id for record in records], np.asarray(list(map(len, texts.tokenizer.ids(contents))))
     split = texts.tokenizer.passages(contents, max_length)
     names = [

@@ -124,7 +124,7 @@ def command(options: ExportOptions) -> None:
         if options.url:
             # A server that does not answer is reported before the corpus is read.
             connect(target, access, collection, len(documents.terms)).client.close()
-        first = texts_before(documents.manifest["parts"], options.shard_id, options.shard_num)
+        first = texts_before(documents.manifest.parts, options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     export = Export(
         documents,

@@ -164,8 +164,8 @@ def command(options: IndexOptions) -> None:
         shard_id=options.shard_id,
         shard_num=options.shard_num,
     )
-    if engine.name == "seismic" and index.manifest["documents"] < _FEW_DOCUMENTS:
-        size = index.manifest["postings"] * _LUCENE_BYTES / 1e6
+    if engine.name == "seismic" and index.manifest.documents < _FEW_DOCUMENTS:
+        size = index.manifest.postings * _LUCENE_BYTES / 1e6
         log(f"Of fewer than {_FEW_DOCUMENTS:,} documents, --engine lucene is exact and takes about {size:,.1f} MB")
 
 

@@ -275,7 +275,7 @@ def command(options: SearchOptions) -> None:
     if options.tag is not None:
         validate_tag(options.tag)
     for index in indexes:
-        docid = index.manifest["id_with_space"]
+        docid = index.manifest.id_with_space
         if docid is not None:
             raise MilcoError(
                 f"{index.path}: docid {shown(docid)} has white space, which separates the columns of a run"

@@ -10,18 +10,17 @@ from milco_pyserini.console import Progress, counted, printable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, is_json_with, read_json
 from milco_pyserini.io.manifest import (
-    FILES,
     MANIFEST,
     OTHER_CONTENT,
     RECALL,
-    STORE,
     DamagedError,
     list_files,
     read_checked,
+    read_record,
     validate_documents,
-    validate_fields,
     validate_size,
 )
+from milco_pyserini.io.records import FileRecord, FilesRecord, StoreManifest
 from milco_pyserini.options import option
 
 _COPY = "Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command"
@@ -83,16 +82,15 @@ def _validate_kind(path: Path) -> None:
 def _verify(path: Path) -> list[str]:
     """Print one line for each problem, or a summary if there is none; return the fixes that are needed."""
     try:
-        manifest = read_checked(path / MANIFEST)
-        # The parts in an index's manifest are those of its vector store.
-        is_store = "parts" in manifest and "engine" not in manifest
-        validate_fields(manifest, {"files": FILES} | (STORE if is_store else {}), path, MANIFEST)
+        content = read_checked(path / MANIFEST)
+        manifest = read_record({"scale": 1.0} | content, StoreManifest if "parts" in content else FilesRecord, path)
     except DamagedError as error:
         _write(f"{path / error.file}: {error.reason}. Without it the other files cannot be verified")
         return [_COPY]
-    parts = manifest["parts"] if is_store else []
-    listed = manifest["files"] + parts + [part["digests"] for part in parts if "digests" in part]
-    checked = [MANIFEST, RECALL] if "recall" in manifest else [MANIFEST]
+    listed = list(manifest.files)
+    if isinstance(manifest, StoreManifest):
+        listed += [file for part in manifest.parts for file in part.files]
+    checked = [MANIFEST, RECALL] if "recall" in content else [MANIFEST]
     problems: list[DamagedError] = []
 
     def is_intact(check: Callable[..., object], *arguments: object) -> bool:
@@ -105,10 +103,10 @@ def _verify(path: Path) -> list[str]:
 
     for file in checked:
         is_intact(read_checked, path / file)
-    if is_store:
+    if isinstance(manifest, StoreManifest):
         is_intact(validate_documents, path, manifest)
-    right_size = [one for one in listed if is_intact(validate_size, path, one)]
-    stated = {one["file"]: one["checksum"] for one in right_size}
+    right_size = [file for file in listed if is_intact(validate_size, path, file)]
+    stated = {file.file: file.checksum for file in right_size}
     progress = Progress("MB", sum((path / file).stat().st_size for file in stated) // 10**6)
     for file, expected in stated.items():
         try:
@@ -118,7 +116,7 @@ def _verify(path: Path) -> list[str]:
             problems.append(DamagedError(path, file, error.strerror or error))
     progress.close(None)
     checked += stated
-    others = [file.as_posix() for file in list_files(path, [*checked, *(one["file"] for one in listed)])]
+    others = [file.as_posix() for file in list_files(path, [*checked, *(file.file for file in listed)])]
     for problem in problems:
         _write(f"{path / problem.file}: {problem.reason}")
     fixes = [_COPY] if problems else []

@@ -25,6 +25,7 @@ from milco_pyserini.corpora.local_files import local_documents, local_queries
 from milco_pyserini.corpora.table import read_benchmarks
 from milco_pyserini.errors import MilcoError, nearest
 from milco_pyserini.io.qrels import Qrels, read_qrels
+from milco_pyserini.io.records import StoreManifest, UpdateRecord
 
 EntryT = TypeVar("EntryT", BenchmarkCorpus, BenchmarkTopics)
 
@@ -179,7 +180,7 @@ def corpus_paths(name: str, directory: Path) -> list[str]:
     return [str(path), os.path.relpath(path, directory.resolve())]
 
 
-def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) -> list[str]:
+def local_corpora(manifest: StoreManifest | UpdateRecord, directory: Path | None = None) -> list[str]:
     """Return by which names and paths the corpus or topics of a manifest may be opened here, most likely first.
 
     These are the existing ones of its corpus_paths, and its corpus if that is the sample, or exists in the working
@@ -188,8 +189,8 @@ def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) ->
     Args:
         directory: of the manifest; None if it is not known, then relative paths of corpus_paths are left out.
     """
-    name = str(manifest.get("corpus") or "")
-    recorded = [path for path in manifest.get("corpus_paths", []) if directory or Path(path).is_absolute()]
+    name = manifest.corpus or ""
+    recorded = [path for path in manifest.corpus_paths or [] if directory or Path(path).is_absolute()]
     places = [((directory or Path()) / path).resolve() for path in recorded]
     existing = {place: str(place) for place in places if place.exists()}
     if name and Path(name).exists():
@@ -198,7 +199,7 @@ def local_corpora(manifest: Mapping[str, Any], directory: Path | None = None) ->
     return list(existing.values()) or ([name] if name in BENCHMARKS["sample"].corpora else [])
 
 
-def local_corpus_name(manifest: Mapping[str, Any], directory: Path | None = None) -> str | None:
+def local_corpus_name(manifest: StoreManifest, directory: Path | None = None) -> str | None:
     """Return the first of local_corpora(), or None."""
     return next(iter(local_corpora(manifest, directory)), None)
 

@@ -9,6 +9,7 @@ from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts
 from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import ST, Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.request import SearchRequest
@@ -173,7 +174,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
 
 def open_query_encoder(
-    manifest: dict[str, Any],
+    manifest: StoreManifest,
     encoder: GivenEncoder | None = None,
     device: str = "auto",
     dtype: str = "auto",
@@ -183,13 +184,13 @@ def open_query_encoder(
     encoder: the current path of the manifest's encoder, or the loaded encoder; required for external vectors. Raises
     MilcoError if it is missing, or if its weights, tokenizer or prefix are not those that encoded the vectors.
     """
-    loaded = encoder or manifest.get("encoder")
+    loaded = encoder or manifest.encoder
     if loaded is None:
         raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder` to encode the queries")
     if not isinstance(loaded, MilcoEncoder):
-        loaded = open_encoder(Checkpoint.open(loaded), device, dtype, manifest.get("english_prefix", ""))
+        loaded = open_encoder(Checkpoint.open(loaded), device, dtype, manifest.english_prefix or "")
     validate_encoder(loaded, manifest)
-    prefix = manifest.get("english_prefix")
+    prefix = manifest.english_prefix
     # External vectors do not state theirs.
     if prefix not in (None, loaded.vocabulary.english_prefix):
         raise MilcoError(
@@ -198,14 +199,14 @@ def open_query_encoder(
         )
     return MilcoQueryEncoder(
         loaded,
-        scale=manifest["scale"],
-        views=manifest.get("views"),
-        lowercase=manifest.get("lowercase", False),
+        scale=manifest.scale,
+        views=manifest.views,
+        lowercase=bool(manifest.lowercase),
     )
 
 
 def open_english_query_encoder(
-    manifest: dict[str, Any],
+    manifest: StoreManifest,
     query_encoder: GivenEncoder,
     encoder: str | os.PathLike | MilcoEncoder | None = None,
     device: str = "auto",
@@ -223,15 +224,15 @@ def open_english_query_encoder(
         MilcoError: as validate_english_terms().
     """
     if not isinstance(query_encoder, MilcoEncoder):
-        query_encoder = open_encoder(Checkpoint.open(query_encoder), device, dtype, manifest.get("english_prefix", ""))
+        query_encoder = open_encoder(Checkpoint.open(query_encoder), device, dtype, manifest.english_prefix or "")
     validate_english_terms(query_encoder.vocabulary, query_encoder.name, manifest, encoder)
-    return MilcoQueryEncoder(query_encoder, scale=manifest["scale"], views=PIVOT)
+    return MilcoQueryEncoder(query_encoder, scale=manifest.scale, views=PIVOT)
 
 
 def validate_english_terms(
     vocabulary: Vocabulary,
     name: str | os.PathLike,
-    manifest: dict[str, Any],
+    manifest: StoreManifest,
     encoder: str | os.PathLike | MilcoEncoder | None = None,
 ) -> None:
     """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
@@ -243,12 +244,12 @@ def validate_english_terms(
         name: of their encoder or store, for messages.
         encoder: as for open_query_encoder().
     """
-    own = encoder or manifest.get("encoder")
+    own = encoder or manifest.encoder
     if own is None:
         raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder`, not `query_encoder`")
-    if PIVOT not in manifest.get("views", VIEWS):
+    if PIVOT not in (manifest.views or VIEWS):
         raise MilcoError(f"`query_encoder` searches English terms: these vectors of {own} only have the source view")
-    prefix = manifest.get("english_prefix", "")
+    prefix = manifest.english_prefix or ""
     if vocabulary.english_prefix != prefix:
         raise MilcoError(
             f"English terms of {name} have the prefix {vocabulary.english_prefix!r}, those of the index {prefix!r}: "
@@ -261,8 +262,8 @@ def validate_english_terms(
         english = TextTokenizer(checkpoint.english_tokenizer, f"the English tokenizer of {checkpoint.directory}").pieces
         tokenizer_hash = hash_tokenizers(checkpoint.tokenizer.tokenizer, checkpoint.english_tokenizer)
     # sentence-transformers' tokenizers are changed when they are loaded.
-    is_changed = manifest.get("tokenizer_hash") not in (None, tokenizer_hash)
-    if is_changed and not str(manifest.get("encoder")).startswith(ST):
+    is_changed = manifest.tokenizer_hash not in (None, tokenizer_hash)
+    if is_changed and not str(manifest.encoder).startswith(ST):
         raise MilcoError(f"the tokenizers of {own} are not those of the index: pass its encoder's path as `encoder`")
     if set(vocabulary.english) != set(english):
         common = len(set(vocabulary.english) & set(english))
@@ -272,11 +273,11 @@ def validate_english_terms(
         )
 
 
-def validate_encoder(encoder: Any, manifest: dict[str, Any]) -> None:
+def validate_encoder(encoder: Any, manifest: StoreManifest) -> None:
     """Raise MilcoError if the vectors of a manifest were encoded with other weights, or another tokenizer."""
     for field, value in encoder.hashes.items():
-        if manifest.get(field) not in (None, value):
+        if (recorded := getattr(manifest, field)) not in (None, value):
             raise MilcoError(
-                f"encoder {encoder.name!r} does not fit: the vectors were encoded by {manifest['encoder']!r} with "
-                f"{field} {manifest[field]}, not {value}"
+                f"encoder {encoder.name!r} does not fit: the vectors were encoded by {manifest.encoder!r} with "
+                f"{field} {recorded}, not {value}"
             )

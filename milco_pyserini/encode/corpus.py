@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
@@ -24,11 +25,11 @@ from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import visible
-from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import warn_if_trained_on
 from milco_pyserini.options import validate
-from milco_pyserini.sparse.store import FORMAT_VERSION, validate_shard_id
+from milco_pyserini.sparse.store import FORMAT_VERSION, open_manifest, validate_shard_id
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
@@ -46,7 +47,7 @@ def encode_corpus(
     overwrite: bool = False,
     reuse: str | os.PathLike | None = None,
     encoder: "MilcoEncoder | None" = None,
-) -> dict[str, Any] | None:
+) -> StoreManifest | None:
     """Encode a corpus into a vector store, or continue an interrupted run: what `milco encode` does.
 
         encode_corpus("sample", "vectors/sample", EncodePlan(encoder="mini"))
@@ -95,16 +96,16 @@ def encode_corpus(
         from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
 
         validate_ray()
-    fields: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        "kind": "topics" if topics else "documents",
-        "corpus": records.name,
-        "field_rule": getattr(records, "field_rule", "text"),
+    wanted = StoreManifest(
+        format_version=FORMAT_VERSION,
+        kind="topics" if topics else "documents",
+        corpus=records.name,
+        field_rule=getattr(records, "field_rule", "text"),
         **plan.manifest_fields(),
-    }
+    )
     # Cheap checks first, then one pass over the texts, then load the encoder.
-    validate_output(output, fields, overwrite)
-    old = None if reuse is None else ReusableStore(Path(reuse), fields)
+    validate_output(output, wanted, overwrite)
+    old = None if reuse is None else ReusableStore(Path(reuse), wanted)
     if old is not None and old.path.resolve() == output.resolve():
         raise MilcoError(f"`reuse={old.path}` is also `output`: choose another `output`")
     report = records.check()
@@ -116,8 +117,8 @@ def encode_corpus(
     text = " ".join(encoded_text(report.first).split())
     what = counted(report.records, "topic" if topics else "document")
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
-    fields |= {"texts": report.records, "corpus_hash": report.digest}
-    validate_output(output, fields, overwrite)
+    wanted = structs.replace(wanted, texts=report.records, corpus_hash=report.digest)
+    validate_output(output, wanted, overwrite)
     if encoder is not None:
         devices = [str(encoder.device)]
     else:
@@ -134,29 +135,29 @@ def encode_corpus(
     if topics:
         warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)
-    fields |= plan.manifest_fields() | encoder_fields(checkpoint, loaded, devices[0])
+    wanted = structs.replace(wanted, **plan.manifest_fields(), **encoder_fields(checkpoint, loaded, devices[0]))
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
-        old.validate({"query_table_top_k": None} | fields)
+        old.validate(structs.replace(wanted, query_table_top_k=wanted.query_table_top_k or None))
         old.load(part_encoder)
-    num_parts = -(-fields["texts"] // plan.part_size)
+    num_parts = -(-report.records // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
-    with StoreWriter(output, fields, overwrite) as writer:
+    with StoreWriter(output, wanted, overwrite) as writer:
         writer.remove_damaged(parts, loaded.vocabulary)
         if writer.is_complete:
-            log(f"{output} is complete: nothing to do")
+            log(f"{output} is up to date")
         else:
             EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, checkpoint.address)
             if not writer.complete(num_parts, plan.views, loaded.vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None
-    manifest = read_checked(output / MANIFEST)
+    manifest = open_manifest(output)
     if plan.split_passages:
-        log(f"Split {counted(manifest['texts'], 'document')} into {counted(manifest['documents'], 'passage')}")
-    if manifest["empty_documents"]:
-        log(f"{manifest['empty_documents']:,} of {counted(manifest['documents'], 'text')} have empty vectors (kept)")
-    if manifest["truncated_documents"]:
-        log(f"Truncated {counted(manifest['truncated_documents'], 'text')} to {plan.max_length} tokens")
+        log(f"Split {counted(report.records, 'document')} into {counted(manifest.documents, 'passage')}")
+    if manifest.empty_documents:
+        log(f"{manifest.empty_documents:,} of {counted(manifest.documents, 'text')} have empty vectors (kept)")
+    if manifest.truncated_documents:
+        log(f"Truncated {counted(manifest.truncated_documents, 'text')} to {plan.max_length} tokens")
     return manifest
 
 
@@ -188,7 +189,7 @@ class EncodeRun:
         existing = [record for number in parts if (record := writer.record(number))]
         self._num_missing = len(parts) - len(existing)
         self._texts_before = sum(record.texts for record in existing)
-        total, size = writer.plan["texts"], encoder.plan.part_size
+        total, size = writer.plan.texts or 0, encoder.plan.part_size
         self._texts = sum(min(size, total - number * size) for number in parts)
         self._unit = "topics" if isinstance(records, Topics) else "documents"
         self._progress = Progress(self._unit, self._texts, self._texts_before)
@@ -234,7 +235,7 @@ class EncodeRun:
                     encode_in_workers(remaining, start, devices, self._report, self._write)
         finally:
             self._stopped.set()
-        if self._digest.hexdigest() != writer.plan["corpus_hash"]:
+        if self._digest.hexdigest() != writer.plan.corpus_hash:
             writer.remove(self._written)
             raise MilcoError(
                 f"{self._records.name} changed while it was being encoded, and the new parts were removed: rerun the "

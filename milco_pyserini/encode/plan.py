@@ -123,7 +123,7 @@ class EncodePlan:
         return replace(self, max_length=max_length, dtype=dtype, views=network.resolve_views(self.views))
 
     def manifest_fields(self) -> dict[str, Any]:
-        """Return the settings as fields of a manifest, without those that resolve() has yet to fill in."""
+        """Return the settings as fields of a StoreManifest, without those that resolve() has yet to fill in."""
         values = {field.name: getattr(self, field.name) for field in fields(EncodePlan) if field.name != "prune"}
         values["views"] = list(self.views)
         resolved = {name: value for name, value in values.items() if value not in (None, [], "auto")}
@@ -154,7 +154,7 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[st
         "versions": {
             "milco_pyserini": __version__,
             **({"checkpoint": checkpoint.commit} if checkpoint.commit else {}),
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             # Importing it takes seconds, and the vectors may not need it.
             "transformers": importlib.metadata.version("transformers"),
             "numpy": numpy.__version__,

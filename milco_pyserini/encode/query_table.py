@@ -14,19 +14,18 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from milco_pyserini.console import Progress, Report, log
+from milco_pyserini.console import Progress, Report
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
     is_json_with,
     read_json,
     remove_directory,
-    validate_output_directory,
     write_json,
 )
-from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
 from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
@@ -127,13 +126,16 @@ class QueryTable(MilcoEncoder):
             trained_on=getattr(encoder.config, "trained_on", None),
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
-        if not overwrite and _is_table(path) and not plan_difference(read_json(path / _CONFIG), plan):
-            if (parts / _PLAN).exists():
+        begun = (parts / _PLAN).exists()
+        finished = Artifact(path, _is_table, read_json(path / _CONFIG) if _is_table(path) else None)
+        if finished.action(plan, overwrite) is Action.KEEP:
+            if begun:
                 remove_directory(parts)
-            log(f"{path} is complete: nothing to do")
+            finished.keep()
             return load(Checkpoint.open(path), encoder.vocabulary.english_prefix)
-        validate_output_directory(path, overwrite, _is_table)
-        if overwrite and (parts / _PLAN).exists() and plan_difference(read_json(parts / _PLAN), plan):
+        recorded = read_json(parts / _PLAN) if begun else None
+        partial = Artifact(parts, lambda _: True, recorded, is_complete=False, in_place=True)
+        if partial.action(plan, overwrite) is Action.REPLACE:
             remove_directory(parts)
         vectors = _encode_in_parts(encoder, rows, top_k, parts, plan)
         table = cls(vectors, config, tokenizer, encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix)
@@ -247,9 +249,7 @@ def _encode_in_parts(
     encoder: MilcoEncoder, rows: list[list[int]], top_k: int, parts: Path, plan: dict[str, Any]
 ) -> SparseBatch:
     """Return the vectors of all tokens, with at most top_k pivot terms each. Complete parts are kept in a directory."""
-    if (parts / _PLAN).exists():
-        validate_resume(parts, read_json(parts / _PLAN), plan)
-    else:
+    if not (parts / _PLAN).exists():
         write_json(parts / _PLAN, plan)
     vectors = []
     progress = Progress("tokens", len(rows))

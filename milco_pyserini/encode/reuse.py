@@ -19,10 +19,10 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.encode.fields import CONFIG, FIELDS, REUSE, may_differ
 from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
+from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, differences, may_differ, option_of
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.store import (
@@ -55,32 +55,27 @@ class ReusableStore:
         MilcoError: there is no finished store, or its vectors were encoded in another way.
     """
 
-    def __init__(self, path: Path, plan: dict[str, Any]) -> None:
+    def __init__(self, path: Path, plan: StoreManifest) -> None:
         self.path = path
         self.manifest = open_manifest(path)
         self.validate(plan)
-        self._has_digests = all("digests" in part for part in self.manifest["parts"])
+        self._has_digests = all(part.digests for part in self.manifest.parts)
         if not self._has_digests and local_corpus_name(self.manifest) is None:
             raise MilcoError(
                 f"`reuse={path}`: an earlier version wrote it, without digests of its texts, and its corpus "
-                f"{self.manifest.get('corpus')} is not on this machine: encode once without `reuse`"
+                f"{self.manifest.corpus} is not on this machine: encode once without `reuse`"
             )
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
 
-    def validate(self, plan: dict[str, Any]) -> None:
+    def validate(self, plan: StoreManifest) -> None:
         """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
-        kind = self.manifest.get("kind", plan["kind"])
-        if kind != plan["kind"]:
-            raise MilcoError(f"`reuse={self.path}` holds vectors of {kind}, not of {plan['kind']}: omit `reuse`")
-        ignored = may_differ(REUSE, self.manifest)
-        for name, value in plan.items():
-            recorded = self.manifest.get(name)
-            if recorded == value or name in ignored:
-                continue
-            option = FIELDS[name].option
-            before = self.manifest.get("encoder") if option == "encoder" else recorded
+        if (kind := self.manifest.kind or plan.kind) != plan.kind:
+            raise MilcoError(f"`reuse={self.path}` holds vectors of {kind}, not of {plan.kind}: omit `reuse`")
+        for name, recorded, value in differences(self.manifest, plan, may_differ(REUSE, self.manifest)):
+            option = option_of(name)
+            before = self.manifest.encoder if option == "encoder" else recorded
             text = " ".join(before) if isinstance(before, list) else before
             fix = f"with `{option}={text}`" if before else f"without `{option}`"
             if option == CONFIG:
@@ -97,7 +92,7 @@ class ReusableStore:
         """
         self._made = [] if self._has_digests else list(self._texts_of_corpus(encoder))
         # Copies: a view would keep the counts in memory.
-        digests = [self._texts(number)["digest"].copy() for number in range(len(self.manifest["parts"]))]
+        digests = [self._texts(number)["digest"].copy() for number in range(len(self.manifest.parts))]
         # The first text of each part, by its position among all texts.
         self._starts = np.cumsum([0, *map(len, digests)])
         first, second = (np.concatenate([part[:, half] for part in digests]) for half in (0, 1))
@@ -131,10 +126,10 @@ class ReusableStore:
             texts[places] = stored_texts[rows[places]]
             for place, row in zip(places.tolist(), rows[places].tolist(), strict=True):
                 vectors[place] = stored_vectors[row]
-        ids = vector_ids(records, texts["vectors"], bool(self.manifest.get("split_passages")))
+        ids = vector_ids(records, texts["vectors"], bool(self.manifest.split_passages))
         contents = [record.text for record in records if isinstance(record, Query)] or None
         content = self._content(ids, list(itertools.chain.from_iterable(vectors)), contents)
-        views = self.manifest.get("views", ())
+        views = self.manifest.views or ()
         return EncodedPart.of(encoded.number, content, texts, views, encoded.tokens)
 
     def _find(self, digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -146,39 +141,40 @@ class ReusableStore:
         return parts, np.where(is_known, positions - self._starts[parts], np.cumsum(~is_known) - 1)
 
     def _read_part(self, number: int) -> tuple[NDArray[np.void], list[list[Any]]]:
-        part, texts = self.manifest["parts"][number], self._texts(number)
-        with intact(self.path, part["file"]):
-            return texts, self._vectors(texts, self.path / part["file"], read_part(self.path, part))
+        part, texts = self.manifest.parts[number], self._texts(number)
+        with intact(self.path, part.file):
+            return texts, self._vectors(texts, self.path / part.file, read_part(self.path, part))
 
     def _texts(self, number: int) -> NDArray[np.void]:
         """Return the digests and counts of an old part's texts: TEXT [B]."""
         if self._made:
             return self._made[number]
-        part = self.manifest["parts"][number]
-        with intact(self.path, part["digests"]["file"]):
-            texts = _load(read_part(self.path, part["digests"]))
-            if texts.dtype != TEXT or texts["vectors"].sum() != part["documents"]:
+        part = self.manifest.parts[number]
+        digests = part.digests or part
+        with intact(self.path, digests.file):
+            texts = _load(read_part(self.path, digests))
+            if texts.dtype != TEXT or texts["vectors"].sum() != part.documents:
                 raise ValueError("not the digests of this part")
         return texts
 
     def _texts_of_corpus(self, encoder: PartEncoder) -> Iterator[NDArray[np.void]]:
         """Yield what _texts() returns of each part, from the corpus and the vectors."""
         manifest = self.manifest
-        open_records: Any = open_topics if manifest.get("kind") == "topics" else open_corpus
-        records, digest = iter(open_records(manifest["corpus"], skip_bad_lines=True)), TextDigest()
+        open_records: Any = open_topics if manifest.kind == "topics" else open_corpus
+        records, digest = iter(open_records(manifest.corpus, skip_bad_lines=True)), TextDigest()
         groups = VectorStore.open(self.path).batches()
-        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {manifest['corpus']}")
-        progress = Progress("texts", manifest["texts"])
-        for number, part in enumerate(manifest["parts"]):
-            batch = list(itertools.islice(records, part["texts"]))
+        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {manifest.corpus}")
+        progress = Progress("texts", manifest.texts)
+        for number, part in enumerate(manifest.parts):
+            batch = list(itertools.islice(records, part.texts))
             for record in batch:
                 digest.add(record)
-            if len(batch) < part["texts"]:
+            if len(batch) < part.texts:
                 break
             tokens = encoder.tokenize(number, batch)
             ids: list[str] = []
             vectors = []
-            while len(ids) < part["documents"]:
+            while len(ids) < part.documents:
                 names, rows = next(groups)
                 ids += names
                 vectors.append(rows)
@@ -188,17 +184,17 @@ class ReusableStore:
             progress.add(len(batch))
         else:
             progress.close(None)
-            if next(records, None) is None and digest.hexdigest() == manifest.get("corpus_hash"):
+            if next(records, None) is None and digest.hexdigest() == manifest.corpus_hash:
                 return
         raise MilcoError(
             f"`reuse={self.path}`: an earlier version wrote it, without digests of its texts, and its corpus "
-            f"{manifest['corpus']} has changed since: encode once without `reuse`"
+            f"{manifest.corpus} has changed since: encode once without `reuse`"
         )
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
         """Return the vectors of each text of a part: lines from the vector on, or columns and weights."""
         vectors: Iterator[Any]
-        if self.manifest["format"] == "parquet":
+        if self.manifest.format == "parquet":
             batches = read_parquet(file, content, self._vocabulary)
             vectors = (row for _, batch in batches for row in batch.rows())
         else:
@@ -211,7 +207,7 @@ class ReusableStore:
     def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
         """Return the content of a part with such vectors."""
         file = io.BytesIO()
-        if self.manifest["format"] == "parquet":
+        if self.manifest.format == "parquet":
             columns, weights = zip(*vectors, strict=True)
             indptr = row_pointers(np.fromiter(map(len, columns), np.int64, len(columns)))
             joined = indptr, np.concatenate(columns), np.concatenate(weights)

@@ -8,17 +8,16 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import orjson
+from msgspec.structs import replace
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.catalog import corpus_paths
-from milco_pyserini.encode.fields import RESUME, may_differ
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import locks
+from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     PARTIAL,
     atomic_file,
@@ -31,11 +30,17 @@ from milco_pyserini.io.files import (
     remove_partial,
     remove_partial_in,
     scratch_directory,
-    validate_writable,
     write_json,
 )
-from milco_pyserini.io.manifest import MANIFEST, describe_files, read_checked, write_checked
-from milco_pyserini.io.resume import plan_difference, validate_resume
+from milco_pyserini.io.manifest import (
+    MANIFEST,
+    DamagedError,
+    describe_files,
+    read_manifest,
+    read_record,
+    write_checked,
+)
+from milco_pyserini.io.records import RESUME, FileRecord, PartRecord, StoreManifest, convert, may_differ
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
@@ -45,70 +50,24 @@ _RECORDS = ".records"
 _WRITER = "writer"
 
 
-@dataclass(frozen=True)
-class PartRecord:
-    """Manifest entry of one part.
+def validate_output(path: Path, plan: StoreManifest, overwrite: bool) -> Action:
+    """Return what to do about the store at path; see Artifact.action(). plan: the fields that are known so far.
 
-    Args:
-        file: path in the store.
-        documents: vectors in the part; more than texts where long documents are split into passages.
-        texts: records of the corpus.
-        bytes, checksum: size and BLAKE2b of the file.
-        terms: number of terms per view in the file.
-        empty: vectors without a term.
-        truncated: texts that were longer than the maximum length.
-        digests: path, size and checksum of the digests of the texts; None in a store of an earlier version.
+    Raises MilcoError also if the store is of another kind, with or without overwrite.
     """
-
-    file: str
-    documents: int
-    texts: int
-    bytes: int
-    checksum: str
-    terms: dict[str, int]
-    empty: int
-    truncated: int
-    digests: dict[str, Any] | None = None
-
-    @property
-    def files(self) -> list[dict[str, Any]]:
-        """Path, size and checksum of the part and of its digests."""
-        part = {"file": self.file, "bytes": self.bytes, "checksum": self.checksum}
-        return [part] if self.digests is None else [part, self.digests]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields that are known."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-def validate_output(path: Path, plan: dict, overwrite: bool) -> None:
-    """Raise MilcoError if a store with this plan cannot be written to path. Writes nothing.
-
-    What exists at path must be a store, complete or not, of the same kind, and of the same plan unless overwrite is
-    set. plan may hold only the fields that are known so far.
-    """
-    recorded = _recorded_plan(path)
-    if recorded is None:
-        validate_writable(path, inside=True)
-    if recorded is None or (overwrite and not recorded):
-        return
-    if not recorded:
-        raise MilcoError(
-            f"the {MANIFEST} of {path} is missing or damaged, so its parts cannot be verified: choose another "
-            "`output`, or start over with `overwrite=True`"
-        )
-    if recorded.get("kind", plan["kind"]) != plan["kind"]:
-        # Refused even with --overwrite: replacing documents by topics is surely a mistake.
-        raise MilcoError(f"{path} holds vectors of {recorded['kind']}, not of {plan['kind']}: choose another `output`")
-    if overwrite:
-        return
-    if plan.get("corpus_hash", recorded.get("corpus_hash")) != recorded.get("corpus_hash"):
-        raise MilcoError(
-            f"{path} was begun with other {plan['kind']}: ids or texts of {plan['corpus']} have changed since "
-            f"({recorded.get('texts', 0):,} then, {plan['texts']:,} now). Choose another `output` (with `reuse={path}` "
-            "if it is complete, so that only new texts are encoded), or start over with `overwrite=True`"
-        )
-    validate_resume(path, recorded, plan, may_differ(RESUME, recorded))
+    store = _open_artifact(path)
+    recorded = store.recorded
+    if isinstance(recorded, StoreManifest):
+        if (kind := recorded.kind or plan.kind) != plan.kind:
+            # Refused even with --overwrite: replacing documents by topics is surely a mistake.
+            raise MilcoError(f"{path} holds vectors of {kind}, not of {plan.kind}: choose another `output`")
+        if not overwrite and None is not plan.corpus_hash != recorded.corpus_hash:
+            raise MilcoError(
+                f"{path} was begun with other {plan.kind}: ids or texts of {plan.corpus} have changed since "
+                f"({recorded.texts or 0:,} then, {plan.texts:,} now). Choose another `output` (with `reuse={path}` "
+                "if it is complete, so that only new texts are encoded), or start over with `overwrite=True`"
+            )
+    return store.action(plan, overwrite)
 
 
 class StoreWriter:
@@ -123,27 +82,20 @@ class StoreWriter:
         MilcoError: as validate_output(), and if another process is writing the store that is to be overwritten.
     """
 
-    def __init__(self, path: Path, plan: dict, overwrite: bool = False) -> None:
+    def __init__(self, path: Path, plan: StoreManifest, overwrite: bool = False) -> None:
         self.path = path
         self.plan = plan
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         with locks.locked_directory(target.parent):
             remove_partial(target)
-            validate_output(path, plan, overwrite)
-            recorded = _recorded_plan(path)
-            # Even with overwrite, an incomplete store of the same plan is continued.
-            if (
-                overwrite
-                and recorded is not None
-                and ("parts" in recorded or plan_difference(recorded, plan, may_differ(RESUME, recorded)))
-            ):
+            action = validate_output(path, plan, overwrite)
+            if action is Action.REPLACE:
                 _remove_store(path)
                 # If path is a link, it leads to this directory.
                 target.mkdir()
-                recorded = None
-            if recorded is None:
-                write_json(path / _PLAN, plan)
+            if action in (Action.CREATE, Action.REPLACE):
+                write_json(path / _PLAN, plan.to_json())
             self._writing = contextlib.ExitStack()
             # A complete store may be on a read-only file system.
             with contextlib.suppress(OSError):
@@ -163,17 +115,19 @@ class StoreWriter:
     def record(self, number: int) -> PartRecord | None:
         """Return the record of a part if the part is complete: its files exist and have the recorded sizes."""
         record = None
-        with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+        with contextlib.suppress(MilcoError, ValueError):
             if self._record_path(number).exists():
-                record = PartRecord(**orjson.loads(self._record_path(number).read_bytes()))
+                record = convert(read_json(self._record_path(number)), PartRecord)
             elif self.is_complete:
                 # Another process may have completed the store and removed the records.
-                parts = read_json(self.path / MANIFEST)["parts"]
-                record = PartRecord(**parts[number]) if number < len(parts) else None
+                record = dict(enumerate(self._manifest().parts)).get(number)
         if record is None:
             return None
-        files = [(self.path / file["file"], file["bytes"]) for file in record.files]
+        files = [(self.path / file.file, file.bytes) for file in record.files]
         return record if all(path.is_file() and path.stat().st_size == size for path, size in files) else None
+
+    def _manifest(self) -> StoreManifest:
+        return read_record(read_json(self.path / MANIFEST), StoreManifest, self.path)
 
     def remove_damaged(self, numbers: Iterable[int], vocabulary: Vocabulary) -> None:
         """Remove parts that do not match their recorded checksums, so that they are encoded again.
@@ -185,14 +139,14 @@ class StoreWriter:
             vocabulary: of the store.
         """
         was_complete = self.is_complete
-        numbers = range(len(read_json(self.path / MANIFEST)["parts"])) if was_complete else list(numbers)
+        numbers = range(len(self._manifest().parts)) if was_complete else list(numbers)
         records = {number: record for number in numbers if (record := self.record(number))}
         if records:
             log(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")
         intact = {
             number: record
             for number, record in records.items()
-            if all(checksum(self.path / file["file"]) == file["checksum"] for file in record.files)
+            if all(checksum(self.path / file.file) == file.checksum for file in record.files)
         }
         recorded = numbers if was_complete else [number for number in numbers if self._record_path(number).exists()]
         damaged = [number for number in recorded if number not in intact]
@@ -202,7 +156,7 @@ class StoreWriter:
         has_vocabulary = file.is_file() and file.read_bytes() == json_bytes(vocabulary.to_json())
         if was_complete and (damaged or not has_vocabulary):
             with locks.locked_directory(self.path.resolve().parent):
-                write_json(self.path / _PLAN, self.plan)
+                write_json(self.path / _PLAN, self.plan.to_json())
                 for number, record in intact.items():
                     write_json(self._record_path(number), record.to_json())
                 (self.path / MANIFEST).unlink(missing_ok=True)
@@ -222,16 +176,16 @@ class StoreWriter:
         """
         if (record := self.record(number)) is not None:
             return record
-        files: list[dict[str, Any]] = []
+        files: list[FileRecord] = []
         for directory, ending, data in ((PARTS, suffix, content), (DIGESTS, "npy", digests)):
             if data:
                 path = self.path / directory / f"part-{number:05d}.{ending}"
                 with atomic_file(path) as handle:
                     handle.write(data)
                 file = path.relative_to(self.path).as_posix()
-                files.append({"file": file, "bytes": len(data), "checksum": checksum_bytes(data)})
+                files.append(FileRecord(file=file, bytes=len(data), checksum=checksum_bytes(data)))
         part, *others = files
-        record = PartRecord(**part, **counts, digests=others[0] if others else None)
+        record = PartRecord(**part.to_json(), **counts, digests=others[0] if others else None)
         try:
             write_json(self._record_path(number), record.to_json())
         except FileNotFoundError:
@@ -265,17 +219,18 @@ class StoreWriter:
             return False
         documents = sum(record.documents for record in records)
         terms = {view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views}
-        totals = {
-            "documents": documents,
-            "terms_per_document": terms,
-            "empty_documents": sum(record.empty for record in records),
-            "truncated_documents": sum(record.truncated for record in records),
-            "parts": [record.to_json() for record in records],
-            "corpus_paths": corpus_paths(self.plan.get("corpus", ""), self.path),
-        }
         write_json(self.path / VOCABULARY, vocabulary.to_json())
-        files = describe_files(self.path, [Path(VOCABULARY)])
-        write_checked(self.path / MANIFEST, self.plan | totals | {"files": files})
+        manifest = replace(
+            self.plan,
+            documents=documents,
+            terms_per_document=terms,
+            empty_documents=sum(record.empty for record in records),
+            truncated_documents=sum(record.truncated for record in records),
+            parts=records,
+            corpus_paths=corpus_paths(self.plan.corpus or "", self.path),
+            files=describe_files(self.path, [Path(VOCABULARY)]),
+        )
+        write_checked(self.path / MANIFEST, manifest)
         self._remove_leftovers()
         return True
 
@@ -290,39 +245,34 @@ class StoreWriter:
         shutil.rmtree(self.path / _RECORDS, ignore_errors=True)
 
 
-def _recorded_plan(path: Path) -> dict | None:
-    """Return the plan or manifest of the store at path, {} if the store has lost it, None if path is free.
-
-    Raises MilcoError if path is something else than a vector store.
-    """
-    descriptions = _described_by(path)
-    for name in descriptions:
-        with contextlib.suppress(MilcoError):
-            return read_json(path / name) if name == _PLAN else read_checked(path / name)
-    # A process that was killed while it wrote the plan leaves only a partial file of it.
-    entries = [entry for entry in path.iterdir() if not entry.name.startswith(f".{_PLAN}")] if path.is_dir() else []
-    if not entries and (path.is_dir() or not path.exists()):
-        return None
-    if entries:
-        names = {entry.name for entry in entries if PARTIAL not in entry.name}
-        parts = [part.name for part in (path / PARTS).iterdir()] if PARTS in names else []
-        part_name = re.compile(rf"part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*")
-        only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
-        if parts and only_store_files and all(map(part_name.fullmatch, parts)):
-            return {}
-    if _described_by(path) != descriptions:
+def _open_artifact(path: Path) -> Artifact:
+    """Return the store at path as it is."""
+    described = _described_by(path)
+    for name in described:
+        with contextlib.suppress(DamagedError):
+            recorded = read_manifest(path, StoreManifest, name)
+            ignored = may_differ(RESUME, recorded)
+            return Artifact(path, lambda _: True, recorded, name == MANIFEST, ignored, in_place=True)
+    is_store = path.is_dir() and _has_lost_its_manifest(path)
+    if not is_store and _described_by(path) != described:
         # Another process began the store after the first look.
-        return _recorded_plan(path)
-    raise MilcoError(f"{path} exists and is not a vector store, so it is never replaced: choose another `output`")
+        return _open_artifact(path)
+    return Artifact(path, lambda _: is_store, in_place=True)
 
 
 def _described_by(path: Path) -> list[str]:
     """Return the names of the files at path that describe a store: its manifest and its plan."""
-    return [
-        name
-        for name, key in ((MANIFEST, "parts"), (_PLAN, "texts"))
-        if is_json_with(path / name, "format_version", key)
-    ]
+    keys = {MANIFEST: "parts", _PLAN: "texts"}
+    return [name for name, key in keys.items() if is_json_with(path / name, "format_version", key)]
+
+
+def _has_lost_its_manifest(path: Path) -> bool:
+    """Return whether a directory has parts of a store, or only what a process left that was killed at its plan."""
+    names = {entry.name for entry in path.iterdir() if PARTIAL not in entry.name}
+    parts = [part.name for part in (path / PARTS).iterdir()] if PARTS in names else []
+    part_name = re.compile(rf"part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*")
+    only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
+    return not names or (bool(parts) and only_store_files and all(map(part_name.fullmatch, parts)))
 
 
 def _remove_store(path: Path) -> None:

@@ -1,16 +1,15 @@
 """Term-by-term contributions to a score, read from the index itself, and the terms removed before indexing."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from milco_pyserini.defaults import VECTORS
-from milco_pyserini.encode.fields import EXPLAIN, must_agree
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import EXACT_INTEGER
+from milco_pyserini.io.records import EXPLAIN, StoreManifest, must_agree
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize
@@ -30,7 +29,7 @@ class VectorTrace:
 
 
 def trace_vector(
-    batch: SparseBatch, vocabulary: Vocabulary, exactness: str, manifest: Mapping, pruned_by: str = ""
+    batch: SparseBatch, vocabulary: Vocabulary, exactness: str, manifest: StoreManifest, pruned_by: str = ""
 ) -> VectorTrace:
     """Repeat the steps from an encoded vector to the index: views, pruning rules, quantization.
 
@@ -46,13 +45,13 @@ def trace_vector(
         removed.update(dict.fromkeys(np.setdiff1d(before.columns, after.columns).tolist(), reason))
         return after
 
-    views, scale = tuple(manifest.get("views") or VIEWS), manifest["scale"]
+    views, scale = tuple(manifest.views or VIEWS), manifest.scale
     missing = "pivot" if SOURCE in views else "source"
     kept = step(batch, batch.view(*views), f"the index has no {missing} view")
-    for text in (manifest.get("pruning") or "").split()[len(pruned_by.split()) :]:
+    for text in manifest.rules[len(pruned_by.split()) :]:
         rule = PruningRule.parse(text)
         kept = step(kept, rule(kept), f"pruning {rule}")
-    if exactness == EXACT_INTEGER or manifest.get("format") != "parquet":
+    if exactness == EXACT_INTEGER or manifest.format != "parquet":
         quantized, impacts = quantize(kept, scale)
         kept = step(kept, quantized, f"rounds to 0 at scale {scale:g}")
         kept = replace(kept, weights=impacts.astype(np.float32) / np.float32(scale))
@@ -69,21 +68,22 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
     Raises:
         MilcoError: path has other vectors.
     """
-    is_plain = bool(index.vectors.get("plain"))
+    is_plain = bool(index.vectors.plain)
 
     def difference(store: VectorStore | PlainStore) -> str | None:
-        return next((name for name in must_agree(EXPLAIN) if store.manifest.get(name) != index.vectors.get(name)), None)
+        pairs = ((name, getattr(store.manifest, name), getattr(index.vectors, name)) for name in must_agree(EXPLAIN))
+        return next((name for name, given, indexed in pairs if given != indexed), None)
 
     if path is not None:
-        store = open_store(path, is_plain, index.vectors["scale"])
+        store = open_store(path, is_plain, index.vectors.scale)
         field = difference(store)
         if field is not None:
-            indexed, given = index.vectors.get(field), store.manifest.get(field)
+            indexed, given = getattr(index.vectors, field), getattr(store.manifest, field)
             raise MilcoError(
                 f"`vectors={path}`: {index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
             )
         return store
-    ending = index.manifest.get("target", index.manifest["engine"])
+    ending = getattr(index.manifest, "target", index.manifest.engine)
     path = VECTORS / index.path.resolve().name.removesuffix(f".{ending}")
     if is_plain or not path.is_dir():
         return None

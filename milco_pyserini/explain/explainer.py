@@ -145,14 +145,14 @@ class Explainer:
         if indexed is None:
             if document.weights is None:
                 raise MilcoError(
-                    f"the terms of {shown(docid)} are unknown: a {self.index.manifest['engine']} index cannot be read, "
+                    f"the terms of {shown(docid)} are unknown: a {self.index.manifest.engine} index cannot be read, "
                     "and neither text nor vector is available. Pass `corpus` or `vectors`"
                 )
             indexed = {term: weight for term, weight in document.weights.items() if term in numbers}
         contributions = match_terms(numbers, indexed, vocabulary)
         total = sum_scores(contributions)
         notes = []
-        if self.index.vectors.get("plain"):
+        if self.index.vectors.plain:
             notes.append(_EXTERNAL)
         elif document.encoded is None:
             rest = "its other terms are from the vector store" if document.trace else "only shared terms are known"
@@ -166,7 +166,7 @@ class Explainer:
             if not engine.is_readable and not isclose(score, rounded, rel_tol=_SCORE_TOLERANCE):
                 notes.insert(0, _FAR_SCORE)
             if rounded != total:
-                notes.append(f"{self.index.manifest['engine']} returns float32 scores: the sum is rounded to compare")
+                notes.append(f"{self.index.manifest.engine} returns float32 scores: the sum is rounded to compare")
         weights = dict(indexed)
         if document.weights is not None:
             others = {term: weight for term, weight in document.weights.items() if term not in numbers}
@@ -177,8 +177,8 @@ class Explainer:
         explanation = Explanation(
             query=query.explained("query", numbers),
             document=replace(text, complete=document.weights is not None),
-            engine=self.index.manifest["engine"],
-            exactness=self.index.manifest["exactness"],
+            engine=self.index.manifest.engine,
+            exactness=self.index.manifest.exactness,
             unit=engine.unit,
             contributions=contributions,
             alpha=self.encoder.alpha,
@@ -194,7 +194,7 @@ class Explainer:
     def _with_losses(self, explanation: Explanation, vector: dict[str, float], trace: VectorTrace) -> Explanation:
         """Add what the steps from encoder to index removed. vector: the query's weights."""
         matched = {contribution.term.term for contribution in explanation.contributions}
-        pruning = self.index.vectors.get("pruning")
+        pruning = self.index.vectors.pruning
         lost, unpruned = [], 0.0
         for term, weight in vector.items():
             if term not in trace.encoded:
@@ -220,7 +220,7 @@ class Explainer:
         """Return True if the text encoded again does not give one in ten of the index's weights."""
         # Before pruning: an equally strong term may have been kept instead.
         encoded = trace.encoded if trace else {}
-        slack = 1.0 / self.index.vectors["scale"]
+        slack = 1.0 / self.index.vectors.scale
         wrong = sum(
             abs(weight - encoded.get(term, 0.0)) > slack + _WEIGHT_TOLERANCE * weight
             for term, weight in indexed.items()
@@ -229,13 +229,13 @@ class Explainer:
 
     def _document(self, docid: str, document: "Document | None") -> _EncodedDocument:
         """Encode a document's text, or one passage of it, again, or look up its stored vector."""
-        encoder, vectors, exactness = self.encoder.encoder, self.index.vectors, self.index.manifest["exactness"]
+        encoder, vectors, exactness = self.encoder.encoder, self.index.vectors, self.index.manifest.exactness
         if document is not None:
-            number = docid.rpartition(PASSAGE_DELIMITER)[2] if vectors.get("split_passages") else ""
+            number = docid.rpartition(PASSAGE_DELIMITER)[2] if vectors.split_passages else ""
             passage = int(number) if number.isdecimal() else None
             # The manifest of vectors that were encoded in Python does not state it.
-            length = vectors.get("max_length") or encoder.config.passage_max_length
-            encoded = encode_with_origins(encoder, document.contents, length, vectors.get("lowercase", False), passage)
+            length = vectors.max_length or encoder.config.passage_max_length
+            encoded = encode_with_origins(encoder, document.contents, length, bool(vectors.lowercase), passage)
             trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
             return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
@@ -244,7 +244,7 @@ class Explainer:
         vector = self._store.get(docid) if self._store else None
         if vector is None or self._store is None:
             return _EncodedDocument()
-        trace = trace_vector(vector, encoder.vocabulary, exactness, vectors, self._store.manifest.get("pruning") or "")
+        trace = trace_vector(vector, encoder.vocabulary, exactness, vectors, self._store.manifest.pruning or "")
         return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 
@@ -260,7 +260,7 @@ def indexed_weights(
         return None
     numbers = engine.document(docid, terms)
     if numbers is None:
-        passages = "; its documents are passages, ID#0, ID#1, ..." if index.vectors.get("split_passages") else ""
+        passages = "; its documents are passages, ID#0, ID#1, ..." if index.vectors.split_passages else ""
         raise UnknownDocument(f"{index.path} has no document {shown(docid)}, or it has no terms{passages}")
     return numbers
 

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
@@ -9,14 +10,23 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.protocol import Export, Target, render
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.shards import shard_name
-from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory
-from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, read_checked, validate_files, write_checked
+from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.files import atomic_directory, is_json_with
+from milco_pyserini.io.manifest import (
+    MANIFEST,
+    describe_files,
+    list_files,
+    read_manifest,
+    validate_files,
+    write_checked,
+)
+from milco_pyserini.io.records import ExportManifest, ShardRecord
 from milco_pyserini.sparse.store import VOCABULARY
 
 FORMAT_VERSION = 1
 
 
-def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> dict:
+def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> ExportManifest:
     """Write the files of an export to the directory output, which exists only when it is complete.
 
     Those of a shard have a directory in it. If the directory holds the same export already, nothing is written.
@@ -37,23 +47,26 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
             raise MilcoError(
                 "`since`: files cannot tell which of the stored documents have changed: export all, or fill the server"
             )
-    determining = {
+    determining: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "target": target.name,
         "collection": export.collection,
+        "vectors": export.documents.about,
         "fingerprint": export.documents.fingerprint,
         "since": None if export.since is None else export.since.fingerprint,
-        "shard": {"id": export.shard_id, "num": export.shard_num} if export.is_shard else None,
+        "shard": ShardRecord(id=export.shard_id, num=export.shard_num) if export.is_shard else None,
         "topics": None if export.topics is None else export.topics.fingerprint,
-        "vectors": export.documents.about,
         "stored_checksum": None if export.corpus is None else export.corpus.checksum,
         "milco_pyserini": __version__,
     }
-    if not overwrite and is_export(output) and (existing := read_checked(output / MANIFEST)) | determining == existing:
-        validate_files(output, existing["files"])
-        recover_directory(output)
-        log(f"{output} is up to date")
-        return existing
+    recorded = None
+    if is_export(output):
+        recorded = read_manifest(output, ExportManifest)
+    artifact = Artifact(output, is_export, recorded)
+    if artifact.action(determining, overwrite) is Action.KEEP and recorded is not None:
+        validate_files(output, recorded.files)
+        artifact.keep()
+        return recorded
     with atomic_directory(output, overwrite, is_export) as directory:
         target.write(export, directory)
         if not export.written + len(export.deleted):
@@ -63,12 +76,13 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
             raise MilcoError(f"{export.documents.path} holds {what}: nothing to export")
         shutil.copyfile(export.documents.path / VOCABULARY, directory / VOCABULARY)
         render(f"{target.name}.md", export, directory / "README.md", name=target.name, title=target.title)
-        manifest = determining | {
-            "documents": export.written,
-            "empty_documents": export.empty,
-            "deleted": len(export.deleted),
-            "files": describe_files(directory, list_files(directory)),
-        }
+        manifest = ExportManifest(
+            **determining,
+            documents=export.written,
+            empty_documents=export.empty,
+            deleted=len(export.deleted),
+            files=describe_files(directory, list_files(directory)),
+        )
         write_checked(directory / MANIFEST, manifest)
     report(export, target)
     export.progress.close(f"Exported {counted(export.written, 'document')} for {target.title} into {output}")

@@ -32,11 +32,11 @@ class ParquetTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""
-        _write(directory / "documents.parquet", self.documents(export), export.documents.about["scale"])
+        _write(directory / "documents.parquet", self.documents(export), export.documents.about.scale)
         if export.deleted:
             parquet.write_table(pa.table({"id": export.deleted}), directory / "deleted.parquet")
         if export.topics is not None:
-            _write(directory / "queries.parquet", export.topics, export.topics.about["scale"])
+            _write(directory / "queries.parquet", export.topics, export.topics.about.scale)
             render("parquet.search.sql", export, directory / "search.sql")
 
 

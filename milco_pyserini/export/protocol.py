@@ -14,17 +14,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import structs
 from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
-from milco_pyserini.encode.fields import EXPORT, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
 from milco_pyserini.index.vectors import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
+from milco_pyserini.io.records import EXPORT, StoreManifest, must_agree
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -81,8 +82,8 @@ class Vectors:
         self._store, self._prune = store, prune
         self.path = store.path
         self.terms = store.terms
-        self.about = {name: source.manifest[name] for name in _STATED if name in source.manifest}
-        self.manifest = source.manifest | {"scale": 1.0}
+        self.about = StoreManifest(**{name: getattr(source.manifest, name) for name in _STATED})
+        self.manifest = structs.replace(source.manifest, scale=1.0)
         self._source = source
 
     @classmethod
@@ -95,18 +96,19 @@ class Vectors:
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
-        parts = [part["checksum"] for part in self.manifest["parts"]]
-        about = {name: self.about.get(name) for name in must_agree(EXPORT)}
+        parts = [part.checksum or part.to_json() for part in self.manifest.parts]
+        about = {name: getattr(self.about, name) for name in must_agree(EXPORT)}
+        about["pruning"] = about["pruning"] or None
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 
     def __len__(self) -> int:
-        parts = self.manifest["parts"]
-        return sum(part["documents"] for part in parts[shard_span(len(parts), *self._store.shard)])
+        parts = self.manifest.parts
+        return sum(part.documents for part in parts[shard_span(len(parts), *self._store.shard)])
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and vectors whose weights are impacts."""
         for ids, batch in self._source.batches():
-            kept, impacts = quantize(batch, self.about["scale"])
+            kept, impacts = quantize(batch, self.about.scale)
             yield ids, replace(kept, weights=impacts.astype(np.float32))
 
     def take_shard(self, shard_id: int, shard_num: int) -> "Vectors":
@@ -511,11 +513,11 @@ def render(template: str, export: Export, path: Path, **values: object) -> None:
         columns=len(export.documents.terms),
         deleted=len(export.deleted),
         documents=counted(export.written, "document") + changes,
-        encoder=about.get("encoder"),
+        encoder=about.encoder or None,
         flags=encode_flags(about),
         fingerprint=export.statement,
         hits=HITS,
-        scale=f"{about['scale']:g}",
+        scale=f"{about.scale:g}",
         since=export.since is not None,
         stored=export.corpus is not None,
         topics=export.topics is not None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+from msgspec import structs
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
@@ -26,15 +27,17 @@ from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.remote import Remote
-from milco_pyserini.io.files import atomic_directory, is_json_with, recover_directory, validate_output_directory
+from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.io.manifest import (
     MANIFEST,
     DamagedError,
     describe_files,
-    read_checked,
+    read_manifest,
     validate_files,
     write_checked,
 )
+from milco_pyserini.io.records import RemoteManifest
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
@@ -51,7 +54,7 @@ Ranking = list[tuple[str, float]]
 
 def export_index(
     export: Export, target: Target, access: Access, output: Path, overwrite: bool = False
-) -> dict[str, object]:
+) -> RemoteManifest | None:
     """Fill a server, check its scores, and write the directory output, an index that Searcher.open() opens.
 
     An index of the same collection at output is replaced.
@@ -61,18 +64,17 @@ def export_index(
         overwrite: replace an index of another collection.
 
     Returns:
-        The manifest of the index; an empty one, which is not written, while shards of the documents are missing.
+        The manifest of the index; None while shards of the documents are missing.
 
     Raises:
         MilcoError: output holds something else, or as fill().
     """
-
-    place = {"engine": Remote.name, "target": target.name, "collection": export.collection}
-    existing: dict[str, Any] = {}
+    recorded = None
     with contextlib.suppress(DamagedError):
-        existing = read_checked(output / MANIFEST)
-    overwrite = overwrite or existing | place == existing
-    validate_output_directory(output, overwrite, _is_replaceable)
+        recorded = read_manifest(output, RemoteManifest)
+    artifact = Artifact(output, _is_replaceable, recorded)
+    place = {"target": target.name, "collection": export.collection}
+    overwrite = artifact.action(place, overwrite) is not Action.CREATE
     documents = export.documents
     languages = LanguageSums(len(documents.terms))
     if export.corpus is not None and not export.is_shard:
@@ -80,34 +82,34 @@ def export_index(
     is_complete = fill(export, target, access)
     access.remember()
     if not is_complete:
-        return {}
-    manifest = {
+        return None
+    determining: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
+        "engine": Remote.name,
         **place,
         "urls": list(map(public_url, access.urls)),
         "fingerprint": export.statement,
         "exactness": Remote.exactness,
-        "documents": documents.manifest["documents"] - export.empty,
+        "documents": documents.manifest.documents - export.empty,
         "empty_documents": export.empty,
         "postings": export.postings,
-        "query_scale": documents.about["scale"],
+        "query_scale": documents.about.scale,
         "id_with_space": export.id_with_space,
         "milco_pyserini": __version__,
-        "vectors": documents.manifest | {"scale": documents.about["scale"]},
+        "vectors": structs.replace(documents.manifest, scale=documents.about.scale),
         **({} if export.schema is None else {"schema": asdict(export.schema), "fields": export.schema.fields}),
         **({"languages": languages.sizes} if languages.balances else {}),
         "corpus_paths": indexed_corpus_paths(documents, output),
     }
-    if manifest | {"files": existing.get("files")} == existing:
+    if recorded is not None and not artifact.difference(determining):
         with contextlib.suppress(DamagedError):
-            validate_files(output, existing["files"])
-            recover_directory(output)
-            log(f"{output} is up to date")
-            return existing
+            validate_files(output, recorded.files)
+            artifact.keep()
+            return recorded
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         shutil.copyfile(documents.path / VOCABULARY, directory / VOCABULARY)
         files = [Path(VOCABULARY), *([languages.write(directory)] if languages.balances else [])]
-        manifest["files"] = describe_files(directory, files)
+        manifest = RemoteManifest(**determining, files=describe_files(directory, files))
         write_checked(directory / MANIFEST, manifest)
     log(f"Wrote {output}: search it with milco search --index {output}")
     return manifest
@@ -128,44 +130,44 @@ class RemoteSearcher(EngineSearcher):
     """
 
     def __init__(
-        self, directory: Path, manifest: dict, terms: Sequence[str], server: Server, name: str, timeout: float
+        self, directory: Path, manifest: RemoteManifest, terms: Sequence[str], server: Server, name: str, timeout: float
     ) -> None:
-        super().__init__(Remote.name, directory, manifest["documents"])
+        super().__init__(Remote.name, directory, manifest.documents)
         self._server = server
         self._target = find_target(manifest["target"])
         self._name = name
         self._timeout = timeout
         self._columns = {term: column for column, term in enumerate(terms)}
-        self._scale = manifest["query_scale"]
-        self._languages: Mapping[str, int] = manifest.get("languages", {})
+        self._scale = manifest.query_scale
+        self._languages: Mapping[str, int] = manifest.languages
         self._sums = read_sums(directory, self._languages, len(terms)) if self._languages else {}
         self._limit = server.max_terms
-        self._has_space = manifest["id_with_space"] is not None
+        self._has_space = manifest.id_with_space is not None
         # Weights of queries with more terms than the server takes, and what was searched for.
         self._truncated: list[tuple[int, int]] = []
         self.ranged = server.ranged
 
     @classmethod
-    def open(cls, directory: Path, manifest: dict, access: Access, timeout: float) -> Self:
+    def open(cls, directory: Path, manifest: RemoteManifest, access: Access, timeout: float) -> Self:
         """Connect. Raises MilcoError unless the collection holds the vectors that the manifest states.
 
         Another number of documents is a warning.
         """
-        target, collection = find_target(manifest["target"]), manifest["collection"]
+        target, collection = find_target(manifest.target), manifest.collection
         target.validate_urls(access.urls)
         for url in access.urls:
             # A client would create it.
             if "://" not in url and not Path(url).exists():
                 raise MilcoError(f"{url}, which holds {collection} of {target.title}, does not exist", MOVED)
         name = f"{target.title} at {access.shown}"
-        schema = DocumentSchema(**manifest["schema"]) if "schema" in manifest else None
-        terms = read_vocabulary(directory, manifest["files"]).terms.tolist()
+        schema = DocumentSchema(**manifest.schema) if manifest.schema else None
+        terms = read_vocabulary(directory, manifest.files).terms.tolist()
         with deadline(timeout):
             server = connect(target, access, collection, len(terms), schema, MOVED)
             try:
                 with server_errors(name, MOVED):
                     stated = server.stated(alias=True)
-                    if stated != manifest["fingerprint"]:
+                    if stated != manifest.fingerprint:
                         what = "does not exist" if stated is None else f"does not hold the vectors of {directory}"
                         if stated and ">" in stated:
                             what = "is incomplete: it is being filled, or an export was interrupted"

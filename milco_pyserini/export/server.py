@@ -89,7 +89,7 @@ def fill(export: Export, target: Target, access: Access) -> bool:
         count = server.finish()
         if export.is_shard:
             export.measure_all()
-        expected = export.documents.manifest["documents"] - export.empty
+        expected = export.documents.manifest.documents - export.empty
         if export.is_shard and count < expected:
             export.progress.close(f"Filled {export.collection} of {place} with shard {export.shard_id}")
             log(

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import structs
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
@@ -48,6 +50,7 @@ from milco_pyserini.index.update import (
     validate_update,
 )
 from milco_pyserini.index.vectors import open_documents
+from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
     checksum_bytes,
@@ -56,23 +59,22 @@ from milco_pyserini.io.files import (
     recover_directory,
     scratch_directory,
     size_on_disk,
-    validate_output_directory,
     visible,
 )
 from milco_pyserini.io.manifest import (
-    FILES,
-    INDEX,
     MANIFEST,
     DamagedError,
     describe_files,
     list_files,
     named_files,
     read_checked,
+    read_manifest,
+    read_record,
     unlisted_files,
-    validate_fields,
     validate_files,
     write_checked,
 )
+from milco_pyserini.io.records import FilesRecord, IndexManifest, ShardRecord, StoreManifest
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
@@ -87,6 +89,8 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 _LOW_RECALL = 0.95
 _EXPORT = "Fill the server by milco export --url"
+# The vectors of an update that only deletes, and of texts that are not encoded yet.
+_NOTHING = StoreManifest(scale=1.0)
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,17 +100,14 @@ class Index:
     >>> from milco_pyserini import Index
     >>> texts = ["Bell patented the telephone.", "The Nile is a river."]
     >>> index = Index.build(texts, "indexes/two.lucene", encoder="mini")  # doctest: +SKIP
-    >>> Index.open("indexes/two.lucene").manifest["documents"]  # doctest: +SKIP
+    >>> Index.open("indexes/two.lucene").manifest.documents  # doctest: +SKIP
     2
-
-    manifest: engine, exactness, documents, build_settings and search_settings, postings (terms of all documents; an
-    upper bound once documents were replaced or deleted), query_scale, and the manifest of its vector store as vectors.
 
     shards: the indexes that it consists of, in their order; none for an index of one piece.
     """
 
     path: Path
-    manifest: dict
+    manifest: IndexManifest
     shards: "tuple[Index, ...]" = ()
 
     @classmethod
@@ -198,17 +199,20 @@ class Index:
         validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else VectorStore.open(topics)
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
-        finished = None if overwrite else _finished_index(path, about, documents)
-        if finished is None:
-            validate_output_directory(path, overwrite, _is_replaceable)
-        stored = None
+        artifact = _open_artifact(path)
+        # External vectors have no checksums that would show whether they are the same.
+        if not documents.manifest.has_checksums:
+            artifact = replace(artifact, recorded=None)
+        wanted = {**about, "vectors": documents.manifest, "updates": []}
+        action, stored = artifact.action(wanted, overwrite), None
         if store_documents:
-            first = texts_before(documents.manifest.get("parts", []), shard_id, shard_num)
+            first = texts_before(documents.manifest.parts, shard_id, shard_num)
             stored = open_corpus_documents(documents.manifest, documents.path, corpus, store_vectors, first)
-        if finished is not None and finished.manifest.get("stored_checksum") == (stored and stored.checksum):
-            recover_directory(path)
-            log(f"{path} is up to date")
-            index = finished
+        if action is Action.KEEP:
+            artifact.action(wanted | {"stored_checksum": stored and stored.checksum})
+            index = open_index(path)
+            validate_files(path, index.manifest.files)
+            artifact.keep()
         else:
             index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
             _report_dropped(documents, index)
@@ -229,28 +233,27 @@ class Index:
     @property
     def engine(self) -> Engine:
         """The engine that wrote it, with the settings of its manifest."""
-        settings = self.manifest.get("build_settings", {}) | self.manifest.get("search_settings", {})
-        return find_engine(self.manifest["engine"]).with_settings(settings)
+        settings = self.manifest.build_settings | self.manifest.search_settings
+        return find_engine(self.manifest.engine).with_settings(settings)
 
     def __repr__(self) -> str:
-        about = self.manifest
-        return f"Index({str(self.path)!r}, engine={about.get('engine')!r}, documents={about.get('documents')})"
+        return f"Index({str(self.path)!r}, engine={self.manifest.engine!r}, documents={self.manifest.documents})"
 
     @property
     def generation(self) -> str:
         """A digest of the manifest, and so of all files: it changes with every update, replacement and tuning."""
         manifests = [shard.manifest for shard in self.shards] or [self.manifest]
-        return checksum_bytes(b"".join(map(json_bytes, manifests)))
+        return checksum_bytes(b"".join(json_bytes(manifest.to_json()) for manifest in manifests))
 
     @property
     def query_scale(self) -> float:
         """Impact of a query's term = round(weight x query_scale)."""
-        return self.manifest["query_scale"]
+        return self.manifest.query_scale
 
     @property
-    def vectors(self) -> dict:
+    def vectors(self) -> StoreManifest:
         """The manifest of the vectors that it was built from: encoder, views, scale."""
-        return self.manifest["vectors"]
+        return self.manifest.vectors
 
     def searcher(self, settings: Mapping[str, Any] | None = None) -> EngineSearcher:
         """Open the index for queries of its engine, as open_searcher() does."""
@@ -278,7 +281,7 @@ class Index:
             return _joined(self.path, shards), ShardedSearcher(self.path, searchers)
         try:
             with engine_errors(engine.name, "open", self.path):
-                validate_files(self.path, self.manifest["files"])
+                validate_files(self.path, self.manifest.files)
                 self._validate_scanned(engine)
                 searcher = engine.open(self.path, self.manifest)
         except MilcoError:
@@ -290,7 +293,7 @@ class Index:
             successor = self._successor()
         if successor is not None:
             return successor.open_searcher(settings)
-        searcher.fields = self.manifest.get("fields")
+        searcher.fields = self.manifest.fields
         return self, searcher
 
     def update(
@@ -345,7 +348,7 @@ class Index:
             log(f"{self.path} is unchanged: there are no docids to delete")
             return self
         engine.available()
-        if since is None and source is not None and self.vectors.get("split_passages"):
+        if since is None and source is not None and self.vectors.split_passages:
             raise MilcoError(
                 f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
                 "was built from as `since`"
@@ -358,31 +361,31 @@ class Index:
         if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
             source, since = VectorStore.open(source), VectorStore.open(since)
         documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
-        path, manifest = (self.path, {}) if documents is None else (documents.path, documents.manifest)
+        path, manifest = (self.path, _NOTHING) if documents is None else (documents.path, documents.manifest)
         for store in (documents, older):
             if store is not None:
                 validate_update(store.path, store.manifest, self.path, self.vectors)
-        updates = self.manifest.get("updates", [])
+        updates = self.manifest.updates
         request = update_request(
             delete or (), *(None if store is None else store.manifest for store in (documents, older))
         )
-        is_repeated = request is not None and bool(updates) and updates[-1].get("request") == request
-        stores, stored = documents is not None and "fields" in self.manifest, None
-        read_corpus = partial(open_corpus_documents, manifest, path, corpus, self.manifest.get("stores_vectors", False))
+        is_repeated = request is not None and bool(updates) and updates[-1].request == request
+        stores, stored = documents is not None and self.manifest.fields is not None, None
+        read_corpus = partial(open_corpus_documents, manifest, path, corpus, bool(self.manifest.stores_vectors))
         if is_repeated and stores:
             stored = read_corpus()
-        if is_repeated and updates[-1].get("stored_checksum") == (stored and stored.checksum):
+        if is_repeated and updates[-1].stored_checksum == (stored and stored.checksum):
             recover_directory(self.path)
             log(f"{self.path} is up to date")
             return self
         if older is not None and not isinstance(since, VectorStore):
             raise MilcoError("`since` compares vector stores of milco encode: update with all documents, without it")
-        if older is not None and older.manifest.get("parts") != self.vectors.get("parts"):
+        if older is not None and older.manifest.parts != self.vectors.parts:
             raise MilcoError(
                 f"{self.path} was not built from {older.path}, which `since` names: give the vectors that it was built "
                 "from, or last updated with, or omit `since`"
             )
-        if older is not None and updates and not updates[-1]["since"]:
+        if older is not None and updates and not updates[-1].since:
             raise MilcoError(
                 f"{self.path} has been updated without `since`, so it no longer matches {older.path}: build it again, "
                 "or update with all documents, without `since`"
@@ -411,14 +414,18 @@ class Index:
         from milco_pyserini.encode.corpus import encode_corpus
         from milco_pyserini.encode.plan import EncodePlan
 
-        if self.vectors.get("plain"):
+        if self.vectors.plain:
             raise MilcoError(f"{self.path} holds external vectors: update it with a store of them, not with texts")
-        stored = _validate_texts(corpus, self.path, "fields" in self.manifest)
+        stored = _validate_texts(corpus, self.path, self.manifest.fields is not None)
         vectors = self.vectors
-        settings = {name: vectors[name] for name in ("max_length", "lowercase", "scale") if name in vectors}
-        rules, views = (vectors.get("pruning") or "").split(), vectors.get("views", ())
-        plan = EncodePlan(prune=tuple(rules), views=tuple(views), **settings)
-        loaded = open_query_encoder(vectors, encoder, dtype=vectors.get("dtype", "auto")).encoder
+        plan = EncodePlan(
+            max_length=vectors.max_length,
+            lowercase=bool(vectors.lowercase),
+            scale=vectors.scale,
+            prune=tuple(vectors.rules),
+            views=tuple(vectors.views or ()),
+        )
+        loaded = open_query_encoder(vectors, encoder, dtype=vectors.dtype or "auto").encoder
         with scratch_directory(self.path) as scratch:
             encode_corpus(corpus, scratch / "vectors", plan, encoder=loaded)
             return self.update(scratch / "vectors", delete=delete, corpus=stored, threads=threads)
@@ -446,7 +453,7 @@ class Index:
     def save_settings(self, settings: Mapping[str, Any], recall: dict) -> "Index":
         """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
         engine = self.engine.with_settings(settings, when=SEARCH)
-        manifest = self.manifest | {"search_settings": engine.settings(SEARCH), "recall": recall}
+        manifest = structs.replace(self.manifest, search_settings=engine.settings(SEARCH), recall=recall)
         write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
 
@@ -454,7 +461,7 @@ class Index:
         engine = self.engine
         hint = "Build it again" if Capability.BUILD in engine.capabilities else f"{_EXPORT} with `since`"
         engine.require(Capability.UPDATE, f"index={self.path}", hint)
-        if self.shards or "shard" in self.manifest:
+        if self.shards or self.manifest.shard:
             raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
 
     def _validate_scanned(self, engine: Engine) -> None:
@@ -474,14 +481,15 @@ class Index:
             MilcoError: an index of other vectors replaced it.
         """
         try:
-            manifest = read_checked(self.path / MANIFEST)
+            manifest = read_manifest(self.path, type(self.manifest))
         except DamagedError:
             return None
         if manifest == self.manifest:
             return None
-        changed = [name for name in manifest | self.manifest if manifest.get(name) != self.manifest.get(name)]
-        is_updated = len(manifest.get("updates", [])) > len(self.manifest.get("updates", []))
-        if not is_updated and not {"files", "recall"}.issuperset(changed):
+        is_updated = len(manifest.updates) > len(self.manifest.updates)
+        if not is_updated and structs.replace(manifest, files=None, recall=None) != structs.replace(
+            self.manifest, files=None, recall=None
+        ):
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
         return Index(self.path, manifest)
 
@@ -506,17 +514,16 @@ def _build_from_texts(
     from milco_pyserini.encode.plan import EncodePlan
 
     engine.available()
-    existing = open_index(path).manifest if is_index(path) and not options["overwrite"] else {}
-    # An index of other texts is refused before any text is encoded; one of the same may be up to date.
-    if not existing or existing.get("vectors", {}).get("corpus_hash") != corpus.check().digest:
-        validate_output_directory(path, options["overwrite"], _is_replaceable)
-    stored = _validate_texts(corpus, path, options["store_documents"])
     plan = EncodePlan(prune=tuple(prune), views=tuple(views))
+    # An index of other texts is refused before any text is encoded; one of the same may be up to date.
+    wanted = {"vectors": StoreManifest(scale=plan.scale, corpus_hash=corpus.check().digest)}
+    _open_artifact(path).action(wanted, options["overwrite"])
+    stored = _validate_texts(corpus, path, options["store_documents"])
     if isinstance(encoder, str | Path):
         plan, encoder = replace(plan, encoder=str(encoder)), None
     with scratch_directory(path) as scratch:
-        manifest = encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder) or {}
-        if manifest["empty_documents"] == manifest["documents"]:
+        manifest = encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder)
+        if manifest and manifest.empty_documents == manifest.documents:
             raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
         return Index.build(scratch / "vectors", path, engine, corpus=stored, **options)
 
@@ -525,7 +532,7 @@ def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | 
     """Return texts if an index stores them. Raises MilcoError for what it cannot hold, before any text is encoded."""
     corpus.check()
     if is_stored:
-        open_corpus_documents({}, path, corpus)
+        open_corpus_documents(_NOTHING, path, corpus)
     return corpus if is_stored else None
 
 
@@ -563,45 +570,45 @@ def build_index(
         for other in find_shards(output.parent):
             if other.name != output.name:
                 vectors = {"vectors": documents.manifest}
-                validate_shard(output, about | vectors, other, read_checked(other / MANIFEST))
-    progress = Progress("documents", None if shard else documents.manifest.get("documents"))
+                validate_shard(output, about | vectors, other, open_index(other).manifest)
+    progress = Progress("documents", None if shard else documents.manifest.documents or None)
     checked = CheckedDocuments(documents, progress, corpus)
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
         if not built.documents:
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
-            pruned = documents.manifest.get("pruning") if built.empty else None
+            pruned = documents.manifest.pruning if built.empty else None
             after = f" after pruning by {pruned}" if pruned else ""
             raise MilcoError(f"{visible(documents.path)} holds no document{without}{after}: nothing to index")
-        manifest: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
+        manifest = IndexManifest(
+            format_version=FORMAT_VERSION,
             **about,
-            "exactness": engine.exactness,
-            "documents": built.documents,
-            "empty_documents": built.empty,
-            "search_settings": engine.settings(SEARCH),
-            "id_with_space": checked.id_with_space,
-            "milco_pyserini": __version__,
-            **engine.versions(),
-            "postings": checked.postings,
+            exactness=engine.exactness,
+            documents=built.documents,
+            empty_documents=built.empty,
+            search_settings=engine.settings(SEARCH),
+            id_with_space=checked.id_with_space,
+            milco_pyserini=__version__,
+            postings=checked.postings,
             # External impacts do not state their scale: for a ranking, any that is fine enough will do.
-            "query_scale": SCALE if documents.manifest.get("plain") else documents.manifest["scale"],
-            "vectors": documents.manifest,
-            "corpus_paths": indexed_corpus_paths(documents, output if shard is None else output.parent),
-        }
+            query_scale=SCALE if documents.manifest.plain else documents.manifest.scale,
+            vectors=documents.manifest,
+            corpus_paths=indexed_corpus_paths(documents, output if shard is None else output.parent),
+            **cast(Any, engine.versions()),
+        )
         files = describe_files(directory, list_files(directory))
         is_approximate = Capability.APPROXIMATE in engine.capabilities
         if is_approximate:
             progress.close("Indexed")
             truth = find_ground_truth(documents, topics, built.documents)
             write_ground_truth(directory, truth)
-            manifest["recall"] = report_recall(engine.open(directory, manifest), truth)
-        manifest["files"] = files
+            manifest = structs.replace(manifest, recall=report_recall(engine.open(directory, manifest), truth))
+        manifest = structs.replace(manifest, files=files)
         write_checked(directory / MANIFEST, manifest)
     if is_approximate:
         log(f"Indexed into {output}")
-        if manifest["recall"]["recall@10"] < _LOW_RECALL:
+        if (manifest.recall or {})["recall@10"] < _LOW_RECALL:
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
             log(f"For a higher recall, use other settings ({tune}), or build with a larger n_postings")
     else:
@@ -621,28 +628,19 @@ def _describe_build(
     return {
         "engine": engine.name,
         "build_settings": engine.settings(BUILD),
-        "shard": shard and {"id": shard[0], "num": shard[1]},
+        "shard": shard and ShardRecord(id=shard[0], num=shard[1]),
         "topics": None if topics is None else str(topics.path),
         "stores_vectors": stores_vectors,
     }
 
 
-def _finished_index(path: Path, about: Mapping[str, Any], documents: SparseDocuments) -> Index | None:
-    """Return the index at path if it was built of the same vectors with the same options, and never updated.
-
-    Args:
-        about: _describe_build() of the options.
-    """
-    if not (is_index(path) and "parts" in documents.manifest):
-        return None
-    asked = {**about, "vectors": documents.manifest, "updates": None}
-    try:
+def _open_artifact(path: Path) -> Artifact:
+    """Return what is at path, to build an index there."""
+    recorded = None
+    with contextlib.suppress(MilcoError):
         index = open_index(path)
-        validate_files(path, index.manifest.get("files", []))
-    except MilcoError:
-        return None
-    is_same = all(index.manifest.get(name) == value for name, value in asked.items())
-    return index if is_same and not index.shards else None
+        recorded = None if index.shards else index.manifest
+    return Artifact(path, _is_replaceable, recorded)
 
 
 def _report_dropped(documents: SparseDocuments, index: Index) -> None:
@@ -651,8 +649,8 @@ def _report_dropped(documents: SparseDocuments, index: Index) -> None:
         log(f"Pruning kept {documents.kept / max(documents.entries, 1):.1%} of the terms")
         if documents.emptied:
             log(f"Pruning left {counted(documents.emptied, 'document')} without terms")
-    if index.manifest["empty_documents"]:
-        empty = counted(index.manifest["empty_documents"], "document")
+    if index.manifest.empty_documents:
+        empty = counted(index.manifest.empty_documents, "document")
         log(f"Skipped {empty} without terms, which no query can find")
 
 
@@ -665,8 +663,7 @@ def _is_replaceable(path: Path) -> bool:
     for place in shards.values() or [path]:
         # Files that a damaged manifest lists are not known.
         with contextlib.suppress(DamagedError):
-            manifest = read_checked(place / MANIFEST)
-            validate_fields(manifest, {"files": FILES}, place, MANIFEST)
+            manifest = read_manifest(place, FilesRecord)
             others += [(place / file).relative_to(path).as_posix() for file in unlisted_files(place, manifest)]
     if others:
         raise MilcoError(
@@ -701,19 +698,19 @@ def open_index(path: str | Path) -> Index:
         )
     if not (path / MANIFEST).is_file():
         raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco index finished")
-    manifest = read_checked(path / MANIFEST)
-    version = manifest.get("format_version")
-    if "engine" not in manifest:
+    content = read_checked(path / MANIFEST)
+    version, name = content.get("format_version"), content.get("engine")
+    if name is None:
         raise MilcoError(f"{path} is not an index: build one from it with milco index --vectors {path}")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has index version {version}, this is version {FORMAT_VERSION}: build it again")
-    validate_fields(manifest, INDEX, path, MANIFEST)
+    if not isinstance(name, str):
+        raise DamagedError(path, MANIFEST, f"engine: expected a string, got {name!r}")
     try:
-        engine = find_engine(manifest["engine"])
+        engine = find_engine(name)
     except MilcoError as error:
         raise MilcoError(f"{path}: {error.message}", error.hint) from None
-    validate_fields(manifest, engine.manifest_fields, path, MANIFEST)
-    return Index(path, manifest)
+    return Index(path, read_record(content, engine.record, path))
 
 
 def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
@@ -723,7 +720,7 @@ def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
             f"{path} lacks {missing}: build each with the milco index command of the others and its `shard_id`"
         )
     for shard in shards[1:]:
-        validate_shard(shards[0].path, shards[0].manifest, shard.path, shard.manifest)
+        validate_shard(shards[0].path, structs.asdict(shards[0].manifest), shard.path, shard.manifest)
     return _joined(path, shards)
 
 

@@ -28,6 +28,7 @@ from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_co
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
 from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import GivenFilters, parse_filters
 from milco_pyserini.sparse import SparseBatch
 
@@ -66,7 +67,7 @@ class SparseDocuments(Protocol):
         """Their path, for messages."""
 
     @property
-    def manifest(self) -> dict:
+    def manifest(self) -> StoreManifest:
         """Their description, for the manifest of the index."""
 
     @property
@@ -119,7 +120,7 @@ class CheckedDocuments:
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and float weights."""
-        scale = np.float64(self._source.manifest["scale"])
+        scale = np.float64(self._source.manifest.scale)
         for names, batch in self._source.batches():
             sums = np.bincount(batch.row_numbers(), np.rint(batch.weights * scale), len(names))
             self._count(names, sums, len(batch.columns))
@@ -316,11 +317,11 @@ class DiskDocuments:
 def indexed_corpus_paths(documents: Any, index: Path) -> list[str]:
     """Return where the corpus of an index is, for its manifest: absolute, and relative to the index."""
     name = local_corpus_name(documents.manifest, documents.path)
-    return corpus_paths(name, index) if name else documents.manifest.get("corpus_paths", [])[:1]
+    return corpus_paths(name, index) if name else (documents.manifest.corpus_paths or [])[:1]
 
 
 def open_corpus_documents(
-    manifest: Mapping[str, Any], store: Path, corpus: Any = None, vectors: bool = False, first: int = 0
+    manifest: StoreManifest, store: Path, corpus: Any = None, vectors: bool = False, first: int = 0
 ) -> CorpusDocuments:
     """Return the documents of a vector store for an index.
 
@@ -332,7 +333,7 @@ def open_corpus_documents(
     Raises:
         MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
     """
-    places: list[Any] = [corpus] if corpus is not None else local_corpora(manifest, store) or [manifest.get("corpus")]
+    places: list[Any] = [corpus] if corpus is not None else local_corpora(manifest, store) or [manifest.corpus]
     *others, name = places
     for place in others:
         with contextlib.suppress(OtherTextsError):
@@ -348,7 +349,7 @@ def open_corpus_documents(
         raise MilcoError(
             f"`store_documents` reads the corpus of the vectors, {error.message}", "Pass it as `corpus`"
         ) from None
-    passages, digest = bool(manifest.get("split_passages")), manifest.get("corpus_hash")
+    passages, digest = bool(manifest.split_passages), manifest.corpus_hash
     return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)
 
 

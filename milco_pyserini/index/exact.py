@@ -23,6 +23,7 @@ from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, Engi
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -72,15 +73,15 @@ class Exact(Engine):
             stored.close(order.astype(np.int64))
         return BuildResult(len(ids), empty)
 
-    def open(self, directory: Path, manifest: dict) -> "ExactSearcher":
+    def open(self, directory: Path, manifest: IndexManifest) -> "ExactSearcher":
         """Map the files into memory. Rows are compared with the number of documents when they are read."""
-        ids, terms = StringTable(directory, "ids", manifest["documents"]), StringTable(directory, "terms")
+        ids, terms = StringTable(directory, "ids", manifest.documents), StringTable(directory, "terms")
         indptr = map_array(directory, _INDPTR, np.int64, len(terms) + 1)
         rows = map_array(directory, _ROWS, np.int32)
         weights = map_array(directory, _WEIGHTS, np.float32, len(rows))
         if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
             raise DamagedError(directory, _INDPTR, f"does not ascend from 0 to {len(rows):,}")
-        stored = StoredFiles(directory, len(ids)) if "fields" in manifest else None
+        stored = StoredFiles(directory, len(ids)) if manifest.fields is not None else None
         return ExactSearcher(directory, ids, terms, indptr, rows, weights, stored)
 
 

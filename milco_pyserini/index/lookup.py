@@ -4,7 +4,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from msgspec import structs
 
 from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, open_corpus
@@ -159,7 +161,7 @@ class CorpusLookup:
 
 def corpus_name(index: Index) -> str:
     """Return the name or path of the corpus that an index was made of, or "" if its manifest has none."""
-    return str(index.vectors.get("corpus") or "")
+    return index.vectors.corpus or ""
 
 
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
@@ -176,17 +178,16 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
     """
     if searcher.fields is not None and corpus is None:
         return StoredDocuments(searcher)
-    about = index.vectors
-    updates = index.manifest.get("updates", [])
+    about, updates = index.vectors, index.manifest.updates
     # An update with since made its own vectors those of the index.
-    first = max((place for place, update in enumerate(updates) if update["since"]), default=-1) + 1
-    newest = [update for update in reversed(updates[first:]) if update["documents"]]
-    path, passages = index.path, bool(about.get("split_passages"))
+    first = max((place for place, update in enumerate(updates) if update.since), default=-1) + 1
+    newest = [update for update in reversed(updates[first:]) if update.documents]
+    path, passages = index.path, bool(about.split_passages)
     if corpus is not None:
-        digest = None if newest else about.get("corpus_hash")
+        digest = None if newest else about.corpus_hash
         return CorpusLookup([IndexedCorpus([corpus], path, digest, is_given=True)], passages)
-    corpora = [*newest, about | {"corpus_paths": index.manifest.get("corpus_paths", [])}]
-    located = [(local_corpora(description, path), description.get("corpus_hash")) for description in corpora]
+    corpora: list[Any] = [*newest, structs.replace(about, corpus_paths=index.manifest.corpus_paths)]
+    located = [(local_corpora(description, path), description.corpus_hash) for description in corpora]
     if not all(places for places, _ in located):
         return None
     return CorpusLookup([IndexedCorpus(places, path, digest) for places, digest in located], passages)

@@ -43,6 +43,7 @@ from milco_pyserini.index.protocol import (
     Groups,
     Hits,
 )
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import DELIMITER
@@ -106,10 +107,10 @@ class Lucene(Engine):
         """Return the version of Lucene, which older ones may not be able to read."""
         return {"lucene": lucene_version()}
 
-    def open(self, directory: Path, manifest: dict) -> "LuceneSearcher":
+    def open(self, directory: Path, manifest: IndexManifest) -> "LuceneSearcher":
         """Open the index; queries are quantized at the scale that the manifest states."""
         with explain_newer_lucene(directory):
-            return LuceneSearcher(self.name, directory, manifest["query_scale"], manifest["documents"])
+            return LuceneSearcher(self.name, directory, manifest.query_scale, manifest.documents)
 
 
 class LuceneSearcher(EngineSearcher):

@@ -29,7 +29,8 @@ from milco_pyserini.index.documents import (
     values_in_range,
 )
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.io.manifest import SPARSE_INDEX, intact
+from milco_pyserini.io.manifest import intact
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import Balance, SearchKeywords, SearchRequest
@@ -550,16 +551,16 @@ class Engine:
     A value out of its range raises MilcoError.
 
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
-    recall is measured when an index is built. manifest_fields: what the manifests of its indexes hold (a table of
-    io.manifest). capabilities: with BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there
-    is update(). changes_files: update() changes files, and does not only add and remove them.
+    recall is measured when an index is built. record: the type of the manifests of its indexes. capabilities: with
+    BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there is update(). changes_files:
+    update() changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
     them or not; "" for none.
     """
 
     name: ClassVar[str]
     exactness: ClassVar[str]
-    manifest_fields: ClassVar[dict] = SPARSE_INDEX
+    record: ClassVar[type[IndexManifest]] = IndexManifest
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.BUILD})
     changes_files: ClassVar = False
     scanned: ClassVar = ""
@@ -594,7 +595,7 @@ class Engine:
         """Return versions that a reader of the index may need to know, for its manifest."""
         return {}
 
-    def open(self, directory: Path, manifest: dict) -> EngineSearcher:
+    def open(self, directory: Path, manifest: IndexManifest) -> EngineSearcher:
         """Open what build() wrote. Raises MilcoError if files are missing."""
         raise NotImplementedError
 

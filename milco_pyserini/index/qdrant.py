@@ -36,6 +36,7 @@ from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, En
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -93,10 +94,10 @@ class Qdrant(Engine):
         """Return the version of qdrant-edge-py; another one may change the files of an index as it opens them."""
         return {"qdrant_edge": importlib.metadata.version(PACKAGE)}
 
-    def open(self, directory: Path, manifest: dict) -> "QdrantSearcher":
+    def open(self, directory: Path, manifest: IndexManifest) -> "QdrantSearcher":
         """Map the files into memory; queries are quantized at the scale that the manifest states."""
         version = self.versions()["qdrant_edge"]
-        if (written := manifest.get("qdrant_edge", version)) != version:
+        if (written := manifest.qdrant_edge or version) != version:
             raise MilcoError(
                 f"{directory} was built by {PACKAGE} {written}, {version} is installed: build it again, or "
                 f"pip install {PACKAGE}=={written}"
@@ -106,7 +107,7 @@ class Qdrant(Engine):
                 f"{directory} is not writable: Qdrant opens an index for reading and writing, even to search it. "
                 "Make it writable (chmod, chown), or copy it"
             )
-        return QdrantSearcher(directory, manifest["query_scale"], manifest["documents"])
+        return QdrantSearcher(directory, manifest.query_scale, manifest.documents)
 
 
 class QdrantSearcher(EngineSearcher):

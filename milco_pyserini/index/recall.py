@@ -158,7 +158,7 @@ def _best_documents(
     """
     scores = np.zeros((queries, DEPTH), np.float32)
     docids = np.full((queries, DEPTH), "", object)
-    progress = Progress("documents", documents.manifest.get("documents"))
+    progress = Progress("documents", documents.manifest.documents or None)
     for names, more in scored:
         scores = np.concatenate([scores, more], 1)
         docids = np.concatenate([docids, np.broadcast_to(np.asarray(names, object), more.shape)], 1)

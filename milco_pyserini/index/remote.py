@@ -6,11 +6,11 @@ columns. What a target's server does is in its file of milco_pyserini.export.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine
-from milco_pyserini.io.manifest import SPARSE_INDEX
+from milco_pyserini.io.records import RemoteManifest
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -23,21 +23,17 @@ class Remote(Engine):
 
     name = "remote"
     exactness = EXACT_INTEGER
-    manifest_fields = SPARSE_INDEX | {
-        **{"target": str, "urls": [str], "collection": str, "fingerprint": str},
-        "schema?": {"kinds": {"*": str}, "languages": [str]},
-        "languages?": {"*": int},
-    }
+    record = RemoteManifest
     capabilities = frozenset({Capability.STORE, Capability.BALANCE, Capability.READ, Capability.HYBRID})
 
     timeout: float = option(
         30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"
     )
 
-    def open(self, directory: Path, manifest: dict) -> "RemoteSearcher":
+    def open(self, directory: Path, manifest: Any) -> "RemoteSearcher":
         """Connect to the server. Raises MilcoError unless the collection holds the vectors that the manifest states."""
         # The targets import the engines.
         from milco_pyserini.export.access import Access
         from milco_pyserini.export.remote import RemoteSearcher
 
-        return RemoteSearcher.open(directory, manifest, Access.found(manifest["urls"]), self.timeout)
+        return RemoteSearcher.open(directory, manifest, Access.found(manifest.urls), self.timeout)

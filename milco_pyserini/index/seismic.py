@@ -27,6 +27,7 @@ from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import SparseBatch
@@ -121,7 +122,7 @@ class Seismic(Engine):
         vectors.unlink()
         return BuildResult(len(written.ids), written.empty)
 
-    def open(self, directory: Path, manifest: dict) -> "SeismicSearcher":
+    def open(self, directory: Path, manifest: IndexManifest) -> "SeismicSearcher":
         """Load the index into memory."""
         about, version = read_json(directory / _ABOUT), importlib.metadata.version(PACKAGE)
         if about["version"] != version:

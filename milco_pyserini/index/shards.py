@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.request import SearchRequest
 
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
@@ -81,24 +84,24 @@ def validate_shard_directory(path: Path, shard_num: int) -> None:
             raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}: choose another `path`")
 
 
-def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: Mapping[str, Any]) -> None:
+def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: IndexManifest) -> None:
     """Raise MilcoError unless two manifests are of shards of the same vectors, built with the same options."""
     for field, options in _SHARED.items():
-        if manifest.get(field) != others.get(field):
+        if manifest.get(field) != getattr(others, field):
             raise MilcoError(
                 f"{path} and {other} are not shards of one index, their {field} differ: build both with the same "
                 f"{options}, or remove {path.parent} to build all shards anew"
             )
 
 
-def joined_manifest(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def joined_manifest(manifests: Sequence[IndexManifest]) -> IndexManifest:
     """Return the manifest of the index that consists of these shards."""
-    joined = {name: value for name, value in manifests[0].items() if name not in ("shard", "files", "recall")}
-    for name in ("documents", "empty_documents", "postings"):
-        if name in joined:
-            joined[name] = sum(manifest[name] for manifest in manifests)
-    joined["id_with_space"] = next(filter(None, (manifest["id_with_space"] for manifest in manifests)), None)
-    return joined | {"shards": len(manifests)}
+    totals = {
+        name: sum(getattr(manifest, name) for manifest in manifests)
+        for name in ("documents", "empty_documents", "postings")
+    }
+    id_with_space = next(filter(None, (manifest.id_with_space for manifest in manifests)), None)
+    return structs.replace(manifests[0], **totals, id_with_space=id_with_space, shard=None, files=None, recall=None)
 
 
 class ShardedSearcher(EngineSearcher):

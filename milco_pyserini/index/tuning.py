@@ -58,7 +58,7 @@ def tune_index(
         raise MilcoError(f"`k={k}`: must be from 1 to {MAX_RECALL_DEPTH}")
     if (topics is None) != (vectors is None):
         raise MilcoError("`topics` and `vectors` go together: the best documents for topics are found in the vectors")
-    if "shards" in index.manifest:
+    if index.shards:
         shard = find_shards(index.path)[0]
         raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
     index.engine.require(Capability.APPROXIMATE, f"index={index.path}")
@@ -97,12 +97,12 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     """Open vectors as the index has them, pruned and with its views. Raises MilcoError if they are others."""
     store = VectorStore.open(vectors)
     indexed = index.vectors
-    before, after = (str(manifest.get("pruning") or "") for manifest in (store.manifest, indexed))
-    if indexed.get("parts") != store.manifest.get("parts") or not after.startswith(before):
+    before, after = ((manifest.pruning or "") for manifest in (store.manifest, indexed))
+    if indexed.parts != store.manifest.parts or not after.startswith(before):
         raise MilcoError(f"{index.path} was not built from {store.path}: give the `vectors` that it was built from")
-    if shard := index.manifest.get("shard"):
-        store = store.take_shard(shard["id"], shard["num"])
-    views = indexed.get("views") if indexed.get("views") != store.manifest.get("views") else None
+    if shard := index.manifest.shard:
+        store = store.take_shard(shard.id, shard.num)
+    views = indexed.views if indexed.views != store.manifest.views else None
     return PrunedStore(store, [PruningRule.parse(rule) for rule in after[len(before) :].split()], views or ())
 
 

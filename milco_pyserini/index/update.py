@@ -3,13 +3,12 @@
 import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
-from milco_pyserini.encode.fields import FIELDS, INDEX, UPDATE, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import (
     CheckedDocuments,
@@ -28,10 +27,21 @@ from milco_pyserini.io.manifest import (
     describe_files,
     list_files,
     named_files,
-    read_checked,
+    read_manifest,
     unlisted_files,
     validate_files,
     write_checked,
+)
+from milco_pyserini.io.records import (
+    INDEX,
+    UNSET,
+    UPDATE,
+    FileRecord,
+    IndexManifest,
+    StoreManifest,
+    UpdateRecord,
+    must_agree,
+    option_of,
 )
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
@@ -60,7 +70,7 @@ class DocumentChanges:
     def __init__(
         self,
         path: Path,
-        manifest: dict,
+        manifest: StoreManifest,
         source: SparseDocuments | None,
         since: SparseDocuments | None,
         delete: Collection[str],
@@ -106,7 +116,7 @@ class DocumentChanges:
             same = [key is not None and older.is_same(name, key) for name, key in zip(names, content, strict=True)]
             # The documents of a corpus are read in their order.
             rows = [row for row in range(len(names)) if not same[row] or self._searcher is not None]
-            vectors = quantized_vectors(batch.take(rows), self.manifest["scale"], terms)
+            vectors = quantized_vectors(batch.take(rows), self.manifest.scale, terms)
             for row, vector in zip(rows, vectors, strict=True):
                 if not same[row] or not self._is_stored(names[row], vector):
                     yield names[row], vector
@@ -124,7 +134,9 @@ class DocumentChanges:
         return is_same
 
 
-def update_directory(path: Path, manifest: dict, engine: Engine, changes: DocumentChanges, threads: int) -> dict:
+def update_directory(
+    path: Path, manifest: IndexManifest, engine: Engine, changes: DocumentChanges, threads: int
+) -> IndexManifest:
     """Replace the index at path by one with the changes. Whoever searches it continues with the old one.
 
     Args:
@@ -136,11 +148,11 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
     Raises:
         MilcoError: the index is damaged, would have no document, or was changed by another command meanwhile.
     """
-    progress = Progress("documents", None if changes.since is not None else changes.manifest.get("documents"))
+    progress = Progress("documents", None if changes.since is not None else changes.manifest.documents or None)
     checked = CheckedDocuments(changes, progress, changes.corpus)
 
     def is_unchanged(place: Path) -> bool:
-        if read_checked(place / MANIFEST) != manifest:
+        if read_manifest(place, type(manifest)) != manifest:
             raise MilcoError(
                 f"{path} was changed since it was opened: run the command again, or, in Python, use the Index that "
                 "update() returned"
@@ -154,7 +166,7 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
                     f"{path} holds {named_files(others)}, which its manifest does not list: an update would lose such "
                     "files. Move or remove them"
                 )
-            validate_files(path, manifest["files"])
+            validate_files(path, manifest.files)
             _copy_files(path, directory, manifest, engine)
             built = engine.update(checked, directory, threads)
         except (FileNotFoundError, MilcoError):
@@ -163,38 +175,44 @@ def update_directory(path: Path, manifest: dict, engine: Engine, changes: Docume
         checked.validate_unique_ids()
         if not built.documents:
             raise MilcoError(f"{path} would hold no document after the update: remove it instead")
-        about = {name: changes.manifest[name] for name in ("corpus", "corpus_hash") if name in changes.manifest}
-        about["corpus_paths"] = indexed_corpus_paths(changes, path)
-        is_since = changes.since is not None
-        about |= {} if changes.request is None else {"request": changes.request}
-        about |= {} if changes.corpus is None else {"stored_checksum": changes.corpus.checksum}
-        update = {"documents": changes.written, "deleted": len(changes.deleted), "since": is_since, **about}
-        updated = manifest | {
-            "documents": built.documents,
-            "empty_documents": max(0, manifest["empty_documents"] - changes.emptied) + built.empty,
+        added = changes.manifest
+        update = UpdateRecord(
+            documents=changes.written,
+            deleted=len(changes.deleted),
+            since=changes.since is not None,
+            corpus=added.corpus,
+            corpus_hash=added.corpus_hash,
+            corpus_paths=indexed_corpus_paths(changes, path),
+            request=changes.request,
+            stored_checksum=None if changes.corpus is None else changes.corpus.checksum,
+        )
+        updated = replace(
+            manifest,
+            documents=built.documents,
+            empty_documents=max(0, manifest.empty_documents - changes.emptied) + built.empty,
             # The number of terms of replaced and deleted documents is not known.
-            "postings": manifest["postings"] + checked.postings,
-            "id_with_space": manifest["id_with_space"] or checked.id_with_space,
-            "milco_pyserini": __version__,
+            postings=manifest.postings + checked.postings,
+            id_with_space=manifest.id_with_space or checked.id_with_space,
+            milco_pyserini=__version__,
             **engine.versions(),
-            "vectors": changes.manifest if is_since else manifest["vectors"],
-            "corpus_paths": about["corpus_paths"] if is_since else manifest.get("corpus_paths", []),
-            "updates": [*manifest.get("updates", []), update],
-            "files": _describe_files(directory, path, manifest),
-        }
+            updates=[*manifest.updates, update],
+            files=_describe_files(directory, path, manifest),
+        )
+        if changes.since is not None:
+            updated = replace(updated, vectors=added, corpus_paths=update.corpus_paths)
         if changes.corpus is not None:
-            updated["fields"] = joined_fields(manifest["fields"], changes.corpus.fields)
+            updated = replace(updated, fields=joined_fields(manifest.fields or {}, changes.corpus.fields))
         write_checked(directory / MANIFEST, updated)
     progress.close(f"Updated {path}")
     if built.empty:
         log(f"{counted(built.empty, 'document')} without terms among these, which no query can find")
     if changes.deleted:
-        _report_deleted(changes, manifest, manifest["documents"] - built.documents)
+        _report_deleted(changes, manifest, manifest.documents - built.documents)
     log(f"{path} holds {counted(built.documents, 'document')} and takes {size_on_disk(path) / 1e6:,.1f} MB on disk")
     return updated
 
 
-def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> None:
+def _report_deleted(changes: DocumentChanges, manifest: IndexManifest, fewer: int) -> None:
     """Report deletions, and whether the index had all docids. fewer: documents than before, if none were added."""
     asked = counted(len(changes.deleted), "docid")
     if changes.adds and changes.since is None:
@@ -203,41 +221,41 @@ def _report_deleted(changes: DocumentChanges, manifest: dict, fewer: int) -> Non
     elif changes.adds or fewer == len(changes.deleted):
         log(f"Deleted {asked}")
     else:
-        passages = manifest.get("vectors", {}).get("split_passages")
-        hint = "; it holds passages, whose docids are DOCID#N" if passages else ""
+        hint = "; it holds passages, whose docids are DOCID#N" if manifest.vectors.split_passages else ""
         log(f"Deleted {fewer:,} of {asked}: the index does not have all of them{hint}")
 
 
-def validate_kind(path: Path, vectors: dict) -> None:
+def validate_kind(path: Path, vectors: StoreManifest) -> None:
     """Raise MilcoError for encoded topics: an index holds documents. vectors: manifest."""
-    if vectors.get("kind") == "topics":
+    if vectors.kind == "topics":
         raise MilcoError(
             f"{path} holds topics, and an index is built from documents: encode these with milco encode --corpus, or "
             f"search for the topics with milco search --topics {path}"
         )
 
 
-def update_request(delete: Collection[str], *manifests: dict | None) -> str | None:
+def update_request(delete: Collection[str], *manifests: StoreManifest | None) -> str | None:
     """Return a digest of what an update is asked for; None if the content of its vectors is not known.
 
     Args:
         manifests: of the vectors and of those that since names; None for what is not given.
     """
-    if not all("parts" in manifest for manifest in manifests if manifest is not None):
+    if not all(manifest.has_checksums for manifest in manifests if manifest is not None):
         return None
-    return checksum_bytes(json_bytes(list(manifests)) + repr(sorted(set(delete))).encode())
+    content = json_bytes([manifest and manifest.to_json() for manifest in manifests])
+    return checksum_bytes(content + repr(sorted(set(delete))).encode())
 
 
-def validate_update(path: Path, vectors: dict, index: Path, indexed: dict) -> None:
+def validate_update(path: Path, vectors: StoreManifest, index: Path, indexed: StoreManifest) -> None:
     """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
     validate_kind(path, vectors)
-    for name in must_agree(UPDATE):
-        if None not in (vectors.get(name), indexed.get(name)) and vectors[name] != indexed[name]:
-            raise _different(path, vectors, index, indexed, name, "encode them as those of the index were")
-    for name in must_agree(INDEX):
-        if (vectors.get(name) or None) != (indexed.get(name) or None):
-            fix = f"give the same --{FIELDS[name].option} as for the index"
-            raise _different(path, vectors, index, indexed, name, fix)
+    for name in (*must_agree(UPDATE), *must_agree(INDEX)):
+        new, old = getattr(vectors, name), getattr(indexed, name)
+        is_set, fix = name in must_agree(INDEX), "encode them as those of the index were"
+        if is_set:
+            new, old, fix = new or None, old or None, f"give the same --{option_of(name)} as for the index"
+        if new != old and (is_set or not {None, UNSET} & {new, old}):
+            raise MilcoError(f"{path} cannot update {index}: its {name} is {new!r}, the index has {old!r}: {fix}")
 
 
 def read_docids(path: Path) -> list[str]:
@@ -253,34 +271,28 @@ def read_docids(path: Path) -> list[str]:
     return docids
 
 
-def _different(path: Path, vectors: dict, index: Path, indexed: dict, name: str, fix: str) -> MilcoError:
-    return MilcoError(
-        f"{path} cannot update {index}: its {name} is {vectors.get(name)!r}, the index has {indexed.get(name)!r}: {fix}"
-    )
-
-
-def _copy_files(old: Path, directory: Path, manifest: dict, engine: Engine) -> None:
+def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Engine) -> None:
     """Copy an index's files, or give them second names where the engine changes none and the file system can.
 
     Raises:
         DamagedError: the checksum of a file that is copied differs. That of the copy would hide it for good.
     """
-    for listed in manifest["files"]:
-        source, target = old / listed["file"], directory / listed["file"]
+    for listed in manifest.files or [FileRecord(file=file.as_posix(), bytes=0) for file in list_files(old)]:
+        source, target = old / listed.file, directory / listed.file
         target.parent.mkdir(parents=True, exist_ok=True)
         if not engine.changes_files:
             with contextlib.suppress(OSError):
                 target.hardlink_to(source)
                 continue
         found = copy_file(source, target)
-        if listed["checksum"] != found:
-            raise DamagedError(old, listed["file"], OTHER_CONTENT)
+        if listed.checksum not in (None, found):
+            raise DamagedError(old, listed.file, OTHER_CONTENT)
 
 
-def _describe_files(directory: Path, old: Path, manifest: dict) -> list[dict[str, Any]]:
+def _describe_files(directory: Path, old: Path, manifest: IndexManifest) -> list[FileRecord]:
     """Return path, size and checksum of all files; those that the old index has, too, are not read again."""
-    known = {listed["file"]: listed for listed in manifest["files"]}
+    known = {listed.file: listed for listed in manifest.files or ()}
     paths = list_files(directory)
     kept = [path for path in paths if path.as_posix() in known and (directory / path).samefile(old / path)]
     described = describe_files(directory, [path for path in paths if path not in kept])
-    return sorted([*described, *(known[path.as_posix()] for path in kept)], key=lambda file: file["file"])
+    return sorted([*described, *(known[path.as_posix()] for path in kept)], key=lambda file: file.file)

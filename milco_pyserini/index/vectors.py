@@ -1,15 +1,15 @@
 """The vectors that an index is built from and searched for: stores, matrices, and queries that were encoded before."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.console import warn
-from milco_pyserini.encode.fields import HASHES, SEARCH, must_agree
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
+from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, must_agree
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -57,13 +57,13 @@ def open_documents(
     return PrunedStore(source, rules, views) if rules or views else source
 
 
-def index_query_encoder(vectors: dict, options: QueryOptions) -> "MilcoQueryEncoder":
+def index_query_encoder(vectors: StoreManifest, options: QueryOptions) -> "MilcoQueryEncoder":
     """Return the encoder of an index, with the views weighted if alpha is given.
 
     vectors: manifest of the vectors in the index. Raises MilcoError if the encoder of the options does not fit.
     """
     device = options.device, options.dtype
-    encoder: Any = options.query_encoder or options.encoder or vectors.get("encoder")
+    encoder: Any = options.query_encoder or options.encoder or vectors.encoder
     if isinstance(encoder, str | Path):
         # Before torch is loaded, which takes seconds.
         encoder = Checkpoint.open(encoder).fetch()
@@ -77,7 +77,7 @@ def index_query_encoder(vectors: dict, options: QueryOptions) -> "MilcoQueryEnco
 
 
 def read_queries(
-    path: Path, index: Path, manifest: dict, options: QueryOptions = DEFAULT_QUERIES
+    path: Path, index: Path, manifest: IndexManifest, options: QueryOptions = DEFAULT_QUERIES
 ) -> tuple[list[str], list[dict[str, float]]]:
     """Read a vector store of topics, or JSONL files with id and vector, for an index and its manifest.
 
@@ -90,23 +90,23 @@ def read_queries(
     if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
         if options.query_encoder is not None:
             raise MilcoError(f"`query_encoder`: {path} holds vectors without a manifest that names it: omit it")
-        return _read_jsonl_queries(find_files(path, "topics"), manifest["query_scale"])
+        return _read_jsonl_queries(find_files(path, "topics"), manifest.query_scale)
     store = cast(VectorStore, open_store(path))
-    if store.manifest.get("kind", "topics") != "topics":
-        warn(f"{path} holds {store.manifest['kind']}, not topics: they are searched for as queries")
+    if (store.manifest.kind or "topics") != "topics":
+        warn(f"{path} holds {store.manifest.kind}, not topics: they are searched for as queries")
     views: tuple[str, ...] = VIEWS
     if options.query_encoder is None:
-        other = store.manifest.get("encoder")
+        other = store.manifest.encoder
         hint = f"Or search only English terms, if both have the same pieces: `query_encoder={other}`"
-        validate_same_encoder(path, store.manifest, index, manifest["vectors"], hint)
+        validate_same_encoder(path, store.manifest, index, manifest.vectors, hint)
     else:
         from milco_pyserini.encode.contract import validate_english_terms
 
         encoder = options.query_encoder
         name = str(encoder) if isinstance(encoder, str | Path) else encoder.name
-        if store.manifest.get("encoder") != name:
-            raise MilcoError(f"`query_encoder={name}`: {path} was encoded by {store.manifest.get('encoder')}")
-        validate_english_terms(store.vocabulary, path, manifest["vectors"], options.encoder)
+        if store.manifest.encoder != name:
+            raise MilcoError(f"`query_encoder={name}`: {path} was encoded by {store.manifest.encoder}")
+        validate_english_terms(store.vocabulary, path, manifest.vectors, options.encoder)
         views = (PIVOT,)
     ids, queries = [], []
     for names, batch in store.batches():
@@ -140,7 +140,7 @@ class BatchDocuments:
         self._batch = batch
         self._ids = list(ids)
         self.terms = vocabulary.terms.tolist()
-        self.manifest: dict = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
+        about: dict[str, Any] = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
         if encoder is not None:
             if self.terms != encoder.vocabulary.terms.tolist():
                 raise MilcoError(
@@ -148,7 +148,8 @@ class BatchDocuments:
                 )
             has_terms = {PIVOT: batch.columns < batch.english_size, SOURCE: batch.columns >= batch.english_size}
             views = [view for view in encoder.views if has_terms[view].any()] or list(encoder.views)
-            self.manifest |= {"encoder": encoder.name, "views": views, **encoder.hashes}
+            about |= {"encoder": encoder.name, "views": views, **encoder.hashes}
+        self.manifest = StoreManifest(**about)
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""
@@ -161,13 +162,15 @@ class BatchDocuments:
             yield self._ids[span], self._batch[span]
 
 
-def encode_flags(documents: Mapping[str, Any]) -> str:
+def encode_flags(documents: StoreManifest) -> str:
     """Return the options with which milco encode encodes topics as documents were. documents: their manifest."""
-    flags = f" --english-prefix {documents['english_prefix']}" if documents.get("english_prefix") else ""
-    return flags + (" --lowercase" if documents.get("lowercase") else "")
+    flags = f" --english-prefix {documents.english_prefix}" if documents.english_prefix else ""
+    return flags + (" --lowercase" if documents.lowercase else "")
 
 
-def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict, hint: str = "") -> None:
+def validate_same_encoder(
+    path: Path, topics: StoreManifest, index: Path, documents: StoreManifest, hint: str = ""
+) -> None:
     """Raise MilcoError unless topics were encoded as the documents of an index were.
 
     Args:
@@ -175,14 +178,15 @@ def validate_same_encoder(path: Path, topics: dict, index: Path, documents: dict
         hint: what else can be done if another encoder has encoded the topics.
     """
     for name in must_agree(SEARCH):
-        if None in (topics.get(name), documents.get(name)) or topics[name] == documents[name]:
+        given, indexed = getattr(topics, name), getattr(documents, name)
+        if None in (given, indexed) or given == indexed:
             continue
         flags = encode_flags(documents)
         raise MilcoError(
-            f"{path} does not fit {index}: its {name} is {topics[name]!r}, the documents' is "
-            f"{documents[name]!r}; encode them again with milco encode --topics {topics.get('corpus')} --encoder "
-            f"{documents.get('encoder')}{flags} --output {path} --overwrite",
-            hint if name in HASHES else "",
+            f"{path} does not fit {index}: its {name} is {given!r}, the documents' is "
+            f"{indexed!r}; encode them again with milco encode --topics {topics.corpus} --encoder "
+            f"{documents.encoder}{flags} --output {path} --overwrite",
+            hint if name.endswith("_hash") else "",
         )
 
 

@@ -23,9 +23,9 @@ class EngineWeights:
 
     def __init__(self, searcher: EngineSearcher, index: Index) -> None:
         self._searcher = searcher
-        self._is_integer = index.manifest["exactness"] == EXACT_INTEGER
+        self._is_integer = index.manifest.exactness == EXACT_INTEGER
         self._query_scale = index.query_scale
-        self.scale = index.vectors["scale"] if self._is_integer else 1.0
+        self.scale = index.vectors.scale if self._is_integer else 1.0
         self.unit = self._query_scale * self.scale if self._is_integer else 1.0
         self.is_readable = Capability.READ in searcher.capabilities
 

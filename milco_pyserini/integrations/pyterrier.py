@@ -194,7 +194,7 @@ class MilcoIndex(pt.Artifact):
 
     def __len__(self) -> int:
         """Return the number of documents."""
-        return self.searcher.index.manifest["documents"]
+        return self.searcher.index.manifest.documents
 
     def __repr__(self) -> str:
         return f"MilcoIndex({str(self.path)!r})"

@@ -222,19 +222,23 @@ def validate_writable(path: Path, parameter: str = "output", inside: bool = Fals
         raise MilcoError(f"`{parameter}={path}` cannot be written: no new file in {above} ({error.strerror})") from None
 
 
-def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
+def validate_output_directory(
+    path: Path, overwrite: bool, is_owned: Callable[[Path], bool], writable: bool = True
+) -> None:
     """Raise MilcoError if path cannot be written, or exists, unless it is an empty directory or may be overwritten.
 
     Args:
         is_owned: returns whether a directory was written by this command. Any other is never replaced, with or without
             overwrite: it may be a home directory.
+        writable: whether path has to be writable.
     """
     _validate_replaceable(path, overwrite, is_owned)
-    validate_writable(path)
+    if writable:
+        validate_writable(path)
 
 
 def _validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
-    if not _taken(path):
+    if not is_taken(path):
         return
     if not (path.is_dir() and is_owned(path)):
         raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another `output`")
@@ -470,9 +474,11 @@ def _refuse_mount_point(path: Path) -> None:
         )
 
 
-def _taken(path: Path) -> bool:
-    """Return whether path exists and is not an empty directory."""
-    return any(path.iterdir()) if path.is_dir() else path.exists()
+def is_taken(path: Path, but_partial: bool = False) -> bool:
+    """Return whether path exists and is not an empty directory. but_partial: of killed runs, which do not count."""
+    if not path.is_dir():
+        return path.exists()
+    return any(not (but_partial and PARTIAL in entry.name) for entry in path.iterdir())
 
 
 def _replaced(path: Path) -> Path:
@@ -515,7 +521,7 @@ def _restore(path: Path) -> None:
     old = _replaced(path)
     if not old.exists():
         return
-    if _taken(path):
+    if is_taken(path):
         shutil.rmtree(old)
     else:
         old.replace(path)

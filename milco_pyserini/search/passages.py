@@ -67,8 +67,7 @@ def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER
 
 def holds_passages(index: Index) -> bool:
     """Return whether the docids of an index are those of passages, or may be."""
-    about = index.manifest.get("vectors", {"plain": True})
-    return bool(about.get("split_passages") or about.get("plain"))
+    return bool(index.vectors.split_passages or index.vectors.plain)
 
 
 def validate_passages(index: Index) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.shards import find_shards
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.passages import holds_passages
 from milco_pyserini.search.searched_index import SearchedIndex
@@ -65,17 +66,17 @@ class IndexDescription:
             balance = language
         return cls(
             name=" + ".join(part.index.path.resolve().name for part in parts),
-            documents=max(part.index.manifest["documents"] for part in parts),
+            documents=max(part.index.manifest.documents for part in parts),
             generation="+".join(part.index.generation for part in parts),
-            encoder=vectors.get("encoder") or "",
+            encoder=vectors.encoder or "",
             examples=example_queries(vectors),
             fields=list(searcher.fields or ()),
             language=language,
             balance=balance,
-            scale=vectors.get("scale"),
+            scale=vectors.scale,
             indexes=[part.name for part in parts] if len(parts) > 1 else (),
             explained=[part.name for part in parts if _is_explained(part)],
-            has_passages=bool(vectors.get("split_passages")) and all(holds_passages(part.index) for part in parts),
+            has_passages=bool(vectors.split_passages) and all(holds_passages(part.index) for part in parts),
         )
 
 
@@ -102,7 +103,7 @@ class OpenedIndex:
             _ = part.query_encoder
         self.primary = next(filter(_is_explained, searcher.indexes), searcher.indexes[0])
         self.encoder = cast(MilcoQueryEncoder, self.primary.query_encoder)
-        self.lowercase = bool(self.primary.index.vectors.get("lowercase"))
+        self.lowercase = bool(self.primary.index.vectors.lowercase)
         self.about = IndexDescription.of(searcher, self.primary)
         self._manifests = manifests
         self._users = 1
@@ -163,13 +164,13 @@ class OpenedIndex:
             self._documents.close()
 
 
-def example_queries(vectors: Mapping) -> list[str]:
+def example_queries(vectors: StoreManifest) -> list[str]:
     """Return a few topics of the corpus that an index was built from, if they are on this machine.
 
     These are the sample's, or those of the first file next to the corpus that is named queries or topics.
     """
     name = local_corpus_name(vectors)
-    if name is None or vectors.get("plain"):
+    if name is None or vectors.plain:
         return []
     path = Path(name)
     if path.exists():

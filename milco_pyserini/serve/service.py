@@ -279,7 +279,7 @@ class SearchService:
         options = index.encoder.of_request(request)
         length = options.max_length
         if kind == "document":
-            length = index.primary.index.vectors.get("max_length") or options.encoder.config.passage_max_length
+            length = index.primary.index.vectors.max_length or options.encoder.config.passage_max_length
 
         def encode(some: Sequence[str]) -> list[dict[str, float]]:
             if kind == "query":
@@ -499,9 +499,9 @@ def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:
     """Return a document with only the text of the passage, if the docid is that of one."""
     about = opened.primary.index.vectors
     number = docid.rpartition(PASSAGE_DELIMITER)[2]
-    if not about.get("split_passages") or not number.isdecimal():
+    if not about.split_passages or not number.isdecimal():
         return document
-    encoder, length = opened.encoder.encoder, about["max_length"]
+    encoder, length = opened.encoder.encoder, about.max_length or 0
     text = passage_text(encoder, document.contents, length, opened.lowercase, int(number))
     return replace(document, text=text.removeprefix(document.title).lstrip() if number == "0" else text)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from milco_pyserini.sparse.batch import SparseBatch
 from milco_pyserini.sparse.quantization import quantize
@@ -50,7 +51,7 @@ def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[
         documents: a vector store, or a pruned one.
     """
     for names, batch in documents.batches():
-        kept, impacts = quantize(batch, documents.manifest["scale"])
+        kept, impacts = quantize(batch, documents.manifest.scale)
         starts, stops = kept.indptr[:-1].tolist(), kept.indptr[1:].tolist()
         pairs = np.stack([kept.columns.astype(np.int32), impacts], 1)
         content = [
@@ -61,11 +62,11 @@ def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[
 
 def differing_parts(old: VectorStore, new: VectorStore) -> tuple[VectorStore, VectorStore]:
     """Return both stores without the parts that they share, by checksum: the documents of these do not differ."""
-    checksums = [{part["checksum"] for part in store.manifest["parts"]} for store in (old, new)]
-    shared = checksums[0] & checksums[1]
+    checksums = [{part.checksum for part in store.manifest.parts} for store in (old, new)]
+    shared = checksums[0] & checksums[1] - {None}
 
     def differing(store: VectorStore) -> VectorStore:
-        parts = [part for part in store.manifest["parts"] if part["checksum"] not in shared]
-        return replace(store, manifest=store.manifest | {"parts": parts})
+        parts = [part for part in store.manifest.parts if part.checksum not in shared]
+        return replace(store, manifest=structs.replace(store.manifest, parts=parts))
 
     return differing(old), differing(new)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
 from milco_pyserini.sparse.quantization import quantized_vectors
 from milco_pyserini.sparse.store import PlainStore, VectorStore
@@ -108,8 +110,8 @@ class PrunedStore:
                 raise unknown_name("view", view, VIEWS)
             if isinstance(store, PlainStore):
                 raise MilcoError(f"view {view!r}: {store.path} holds external vectors, whose views are not known")
-            if view not in store.manifest.get("views", VIEWS):
-                raise MilcoError(f"view {view!r}: {store.path} has only the {' '.join(store.manifest['views'])} view")
+            if view not in (available := store.manifest.views or VIEWS):
+                raise MilcoError(f"view {view!r}: {store.path} has only the {' '.join(available)} view")
             if views and view not in views:
                 rule = next(rule for rule in rules if rule.view == view)
                 raise MilcoError(f"`prune={rule}` is for the {view} view, and only `views={' '.join(views)}` is kept")
@@ -120,11 +122,11 @@ class PrunedStore:
         return self._store.path
 
     @property
-    def manifest(self) -> dict:
+    def manifest(self) -> StoreManifest:
         """The store's manifest, with rules and views."""
         before = self._store.manifest
-        rules = " ".join([*filter(None, [before.get("pruning")]), *map(str, self._rules)])
-        return before | {"pruning": rules or None} | ({"views": list(self._views)} if self._views else {})
+        rules = " ".join([*before.rules, *map(str, self._rules)])
+        return structs.replace(before, pruning=rules or None, views=list(self._views) or before.views)
 
     @property
     def terms(self) -> list[str]:
@@ -134,7 +136,7 @@ class PrunedStore:
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
         for names, batch in self.batches():
-            vectors = quantized_vectors(batch, self.manifest["scale"], np.asarray(self.terms, object))
+            vectors = quantized_vectors(batch, self.manifest.scale, np.asarray(self.terms, object))
             yield from zip(names, vectors, strict=True)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:

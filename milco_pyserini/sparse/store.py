@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,16 +22,8 @@ from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
-from milco_pyserini.io.manifest import (
-    MANIFEST,
-    SPARSE_VECTORS,
-    STORE,
-    VOCABULARY_FIELDS,
-    read_checked,
-    validate_documents,
-    validate_fields,
-    validate_files,
-)
+from milco_pyserini.io.manifest import MANIFEST, read_checked, read_record, validate_documents, validate_files
+from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
 from milco_pyserini.sparse.quantization import (
     MAX_IMPACT,
@@ -70,18 +62,18 @@ class VectorStore:
     """
 
     path: Path
-    manifest: dict
+    manifest: StoreManifest
     shard: tuple[int, int] = (0, 1)
 
     def __len__(self) -> int:
-        return self.manifest["documents"]
+        return self.manifest.documents
 
     def take_shard(self, shard_id: int, shard_num: int) -> Self:
         """Return the store with only the vectors of one of shard_num shards, its manifest unchanged.
 
         Raises MilcoError if it has fewer parts.
         """
-        if (count := len(self.manifest["parts"])) < shard_num:
+        if (count := len(self.manifest.parts)) < shard_num:
             raise MilcoError(
                 f"`shard_num={shard_num}`: {self.path} has {counted(count, 'part')}, and each shard needs one: use "
                 "fewer shards, or smaller parts (milco encode --part-size)"
@@ -94,13 +86,11 @@ class VectorStore:
         Raises MilcoError if a part is missing or has another size, before the first is read, or has another checksum
         than the manifest states.
         """
-        parts = self.manifest["parts"][shard_span(len(self.manifest["parts"]), *self.shard)]
+        parts = self.manifest.parts[shard_span(len(self.manifest.parts), *self.shard)]
         for part in parts:
-            file = self.path / part["file"]
-            if not file.is_file() or file.stat().st_size != part["bytes"]:
-                raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
+            _validate_size(self.path, part)
         for part in parts:
-            yield self.path / part["file"], read_part(self.path, part)
+            yield self.path / part.file, read_part(self.path, part)
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "VectorStore":
@@ -109,12 +99,12 @@ class VectorStore:
 
     def __repr__(self) -> str:
         documents = counted(len(self), "document")
-        return f"VectorStore({str(self.path)!r}, {documents}, encoder={self.manifest.get('encoder')!r})"
+        return f"VectorStore({str(self.path)!r}, {documents}, encoder={self.manifest.encoder or None!r})"
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The terms of the columns. Raises DamagedError if the file is not what was written."""
-        return read_vocabulary(self.path, self.manifest.get("files", []))
+        return read_vocabulary(self.path, self.manifest.files)
 
     @property
     def terms(self) -> list[str]:
@@ -124,7 +114,7 @@ class VectorStore:
     @property
     def scale(self) -> float:
         """Impact = round(weight x scale)."""
-        return self.manifest["scale"]
+        return self.manifest.scale
 
     def get(self, docid: str) -> SparseBatch | None:
         """Return a document's float weights as a batch of one vector; None if the store lacks the document.
@@ -132,8 +122,8 @@ class VectorStore:
         Cost: up to one pass over the store, at the speed of the disk for JSONL, whose other lines are not parsed.
         """
         prefix = b'{"id":' + orjson.dumps(docid) + b","
-        for part in self.manifest["parts"]:
-            path = self.path / part["file"]
+        for part in self.manifest.parts:
+            path = self.path / part.file
             if path.suffix == ".parquet":
                 from pyarrow import parquet
 
@@ -213,7 +203,7 @@ class PlainStore:
         self.path = path
         self.scale = scale
         # The scale is the only field that external vectors have.
-        self.manifest: dict = {"format_version": FORMAT_VERSION, "plain": True, "encoder": None, "scale": scale}
+        self.manifest = StoreManifest(format_version=FORMAT_VERSION, plain=True, encoder=None, scale=scale)
         self._columns: dict[str, int] = {}
         # Term in the file of each term that was escaped.
         self._spellings: dict[str, str] = {}
@@ -290,7 +280,7 @@ def open_store(path: str | os.PathLike, plain: bool = False, scale: float = 1.0)
     return VectorStore.open(path)
 
 
-def open_manifest(path: str | os.PathLike) -> dict:
+def open_manifest(path: str | os.PathLike) -> StoreManifest:
     """Return the manifest of the vector store at path.
 
     Raises MilcoError if it does not exist, is not finished, has another format version, or holds dense vectors.
@@ -311,16 +301,15 @@ def open_manifest(path: str | os.PathLike) -> dict:
             f"{path} has no {MANIFEST}: it is not finished (run the same encode command again, it resumes), "
             "or holds external vectors (milco index --plain)"
         )
-    manifest = read_checked(manifest_path)
-    version = manifest.get("format_version")
+    content = read_checked(manifest_path)
+    version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise MilcoError(f"{path} has format version {version}, not {FORMAT_VERSION}: encode it again")
-    if "parts" not in manifest:
+    if "parts" not in content:
         raise MilcoError(f"{path} is not a vector store (its {MANIFEST} names no parts): give what milco encode wrote")
-    if "dense" in manifest:
+    if "dense" in content:
         raise MilcoError(f"{path} holds dense vectors, which only version 0.3 reads: encode sparse ones")
-    validate_fields(manifest, STORE, path, MANIFEST)
-    validate_fields(manifest, SPARSE_VECTORS, path, MANIFEST)
+    manifest = read_record(content, StoreManifest, path)
     validate_documents(path, manifest)
     return manifest
 
@@ -336,31 +325,35 @@ def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
     return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)
 
 
-def texts_before(parts: Sequence[Mapping[str, Any]], shard_id: int, shard_num: int) -> int:
+def texts_before(parts: Sequence[PartRecord], shard_id: int, shard_num: int) -> int:
     """Return the number of texts in the parts of a store before those of a shard, as far as they state it."""
-    return sum(part.get("texts", 0) for part in parts[: shard_span(len(parts), shard_id, shard_num).start])
+    return sum(part.texts for part in parts[: shard_span(len(parts), shard_id, shard_num).start])
 
 
-def read_vocabulary(directory: Path, files: Iterable[dict]) -> Vocabulary:
+def read_vocabulary(directory: Path, files: Iterable[FileRecord] | None) -> Vocabulary:
     """Read the terms of the columns. Raises DamagedError if a listed file of the directory is not what was written."""
     validate_files(directory, files, content=sys.maxsize)
     value = read_json(directory / VOCABULARY)
-    validate_fields(value, VOCABULARY_FIELDS, directory, VOCABULARY)
-    return Vocabulary.from_json(value)
+    return Vocabulary.from_json(read_record(value, VocabularyRecord, directory, VOCABULARY).to_json())
 
 
-def read_part(path: Path, part: dict) -> bytes:
+def read_part(path: Path, part: FileRecord) -> bytes:
     """Return the content of a part, or of its digests, of the store at path.
 
     part: its path, size and checksum in the manifest. Raises MilcoError if the file is not what the manifest states.
     """
-    file = path / part["file"]
-    if not file.is_file() or file.stat().st_size != part["bytes"]:
-        raise MilcoError(f"{file} is missing or not of {part['bytes']:,} bytes. {_FIX}")
+    file = _validate_size(path, part)
     content = file.read_bytes()
-    if checksum_bytes(content) != part["checksum"]:
+    if part.checksum and checksum_bytes(content) != part.checksum:
         raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
     return content
+
+
+def _validate_size(path: Path, part: FileRecord) -> Path:
+    file = path / part.file
+    if not file.is_file() or file.stat().st_size != part.bytes:
+        raise MilcoError(f"{file} is missing or not of {part.bytes:,} bytes. {_FIX}")
+    return file
 
 
 def write_jsonl(

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini.console import Progress, log
+from milco_pyserini.console import Progress
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, directory_name
 from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import atomic_file, read_json, remove_directory, validate_output_directory, write_json
+from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.files import atomic_file, read_json, remove_directory, write_json
 from milco_pyserini.io.lines import numbered_lines
-from milco_pyserini.io.resume import plan_difference, validate_resume
 from milco_pyserini.options import MAX_THREADS, option
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data import UNDETERMINED
@@ -119,24 +119,22 @@ def pending_files(
     }
     manifest = options.output / MANIFEST
     recorded = read_json(manifest) if manifest.is_file() else {}
-    validate_output_directory(
-        options.output, overwrite=True, is_owned=lambda path: recorded.get("command") == plan["command"]
-    )
-    if recorded and not options.overwrite:
-        validate_resume(options.output, recorded, plan)
+    is_owned = recorded.get("command") == plan["command"]
+    begun = Artifact(options.output, lambda _: is_owned, recorded, is_complete=False, in_place=True)
+    action = begun.action(plan, options.overwrite)
     for source in sources:
         if not source.stats().examples:
             raise MilcoError(f"{source.name} has no examples")
-    if not recorded or plan_difference(recorded, plan):
+    if action is not Action.RESUME:
         for source in sources:
             if Path(source.name).resolve().is_relative_to(options.output.resolve()):
                 raise MilcoError(f"{source.name} is in `output={options.output}`: choose another `output`")
-        if recorded:
+        if action is Action.REPLACE:
             remove_directory(options.output)
         write_json(manifest, plan)
     pending = [(source, file) for file, source in files.items() if not file.is_file()]
     if not pending:
-        log(f"{options.output} is complete: nothing to do")
+        begun.keep()
     return pending
 
 

@@ -14,6 +14,7 @@ from accelerate.utils import set_seed
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
     is_json_with,
@@ -22,7 +23,6 @@ from milco_pyserini.io.files import (
     write_json,
 )
 from milco_pyserini.io.locks import locked_file
-from milco_pyserini.io.resume import validate_resume
 from milco_pyserini.options import validate
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged
 from milco_pyserini.train.config import SapConfig, SctConfig, TrainingConfig, config_values
@@ -112,28 +112,34 @@ def is_finished(config: TrainingConfig) -> bool:
     """
     run = config.run
     saved, model = run / CONFIG, run / MODEL
-    if not is_json_with(run / MANIFEST, "stage", "command"):
-        # Hidden are the lock, and files that the first of several processes is writing.
-        if run.exists() and any(not path.name.startswith(".") for path in run.iterdir()):
-            raise MilcoError(f"{run} exists and is not a training run: choose another `output`")
-    elif config.overwrite:
+    newest = newest_checkpoint(run) or (model if model.exists() else None)
+    recorded: Any = {}
+    if config.overwrite and _is_run(run):
         for path in map(Path, config.sources()):
             if path.exists() and path.resolve().is_relative_to(run.resolve()):
                 raise MilcoError(
                     f"`overwrite=True` would remove {path}, from which this run reads: choose another `output`"
                 )
-    elif newest := newest_checkpoint(run) or (model if model.exists() else None):
+    elif newest and _is_run(run):
         if not saved.is_file() and (run / _EARLIER_CONFIG).is_file():
             raise MilcoError(
                 f"{run} is a run of release 0.3, which finishes it: choose another `output` with `model={newest}`, or "
                 "start over with `overwrite=True`"
             )
-        validate_resume(run, read_json(saved), config_values(config), _FREE)
-    if config.overwrite or not model.exists() or find_damage(model):
+        recorded = read_json(saved)
+    is_complete = model.exists() and not find_damage(model)
+    found = Artifact(run, _is_run, recorded, is_complete, _FREE, in_place=True)
+    # Options may change as long as there is no checkpoint.
+    if found.action(config_values(config) if recorded else {}, config.overwrite) is not Action.KEEP:
         return False
     if is_first_process():
-        log(f"{model} is complete: nothing to do (`overwrite=True` trains again)")
+        found.keep()
     return True
+
+
+def _is_run(path: Path) -> bool:
+    """Return whether a directory holds a run, or only the lock and files that another process of it is writing."""
+    return is_json_with(path / MANIFEST, "stage", "command") or not any(path.glob("[!.]*"))
 
 
 @contextlib.contextmanager
@@ -154,7 +160,7 @@ def prepared_directory(config: TrainingConfig, plan: dict[str, Any]) -> Iterator
     with locked_file(run / _LOCK, _LOCK_LIMIT):
         set_aside_damaged(run, run / MODEL)
         if newest_checkpoint(run):
-            validate_resume(run, read_json(run / MANIFEST), plan)
+            Artifact(run, _is_run, read_json(run / MANIFEST), in_place=True).action(plan)
         stage = "sap" if isinstance(config, SapConfig) else "sct"
         program = ["milco"]
         if plan["devices"] > 1:

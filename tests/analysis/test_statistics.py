@@ -169,7 +169,7 @@ def test_texts_of_other_encoders_have_lengths(report: Callable[..., dict], encod
     tokens = Checkpoint.open(directory).tokenizer.ids(
         [f"{text.get('title', '')} {text['text']}".strip() for text in texts]
     )
-    assert value["length"]["tokens"]["max"] == min(max(map(len, tokens)), open_store(Path("v")).manifest["max_length"])
+    assert value["length"]["tokens"]["max"] == min(max(map(len, tokens)), open_store(Path("v")).manifest.max_length)
     assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / "m_encoder")]) == 2
 
 

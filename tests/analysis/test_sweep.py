@@ -88,7 +88,7 @@ def test_a_measurement_agrees_with_index_search_and_eval(points: Callable[..., l
         rankings = searcher.search(synthetic_queries(20), 10)
     run = {f"q{n}": {docid: -rank for rank, docid in enumerate(hits.docids)} for n, hits in enumerate(rankings)}
     assert point["measures"] == pytest.approx(evaluate(run, "qrels", ["nDCG@10"]).mean)
-    assert point["terms"] == pytest.approx(index.manifest["postings"] / 150)
+    assert point["terms"] == pytest.approx(index.manifest.postings / 150)
 
 
 def test_indexes_of_the_same_vectors_are_reused(command: Sweep) -> None:

@@ -229,7 +229,7 @@ def test_an_index_remains_verified_when_its_settings_are_saved(built: Built, tmp
     index = open_index(shutil.copytree(built.path("seismic"), tmp_path / "seismic"))
     index.save_settings({"query_cut": 32}, {"recall@10": 0.5})
     assert main([str(index.path)]) == 0
-    assert open_index(index.path).manifest["search_settings"]["query_cut"] == 32
+    assert open_index(index.path).manifest.search_settings["query_cut"] == 32
 
 
 VALUES = (None, "x", 1.5, -1, [], {}, True, [1], {"a": 1}, 10**15)
@@ -318,5 +318,5 @@ def test_an_index_can_be_replaced_while_it_is_opened(built: Built, tmp_path: Pat
     with pytest.raises(MilcoError, match="index was replaced"):
         before.searcher()
     after = read_checked(tmp_path / "index" / "manifest.json")
-    write_checked(tmp_path / "index" / "manifest.json", before.manifest | {"files": after["files"]})
+    write_checked(tmp_path / "index" / "manifest.json", before.manifest.to_json() | {"files": after["files"]})
     assert len(before.searcher().search(synthetic_queries(1), 5)[0]) == 5

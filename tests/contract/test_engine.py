@@ -69,8 +69,8 @@ def test_every_document_is_counted(built: Built, kind: str) -> None:
     """Those with terms are in the index, those without are counted."""
     manifest = open_index(built.path(kind)).manifest
     empty = int((synthetic_batch(DOCUMENTS)[1].lengths() == 0).sum())
-    assert (manifest["documents"], manifest["empty_documents"]) == (DOCUMENTS - empty, empty)
-    assert manifest["engine"] == kind and empty > 0
+    assert (manifest.documents, manifest.empty_documents) == (DOCUMENTS - empty, empty)
+    assert manifest.engine == kind and empty > 0
 
 
 @pytest.mark.parametrize("kind", EXACT)
@@ -155,8 +155,8 @@ def test_a_build_that_succeeded_can_be_run_again(
     assert Index.build(vectors, path, kind, threads=2) == first
     assert capsys.readouterr().err == f"{path} is up to date\n"
     assert (path / "manifest.json").stat().st_mtime_ns == written and not list(tmp_path.glob(".*"))
-    other = {"topics": vectors} if first.manifest["exactness"] == "approximate" else {"prune": ["top-k:3"]}
-    with pytest.raises(MilcoError, match=r"index exists.*`overwrite=True`"):
+    other = {"topics": vectors} if first.manifest.exactness == "approximate" else {"prune": ["top-k:3"]}
+    with pytest.raises(MilcoError, match=r"index was begun with .*`overwrite=True`"):
         Index.build(vectors, path, kind, **other)  # type: ignore[arg-type]
 
 
@@ -183,5 +183,5 @@ def test_changed_fields_are_another_request(built: Built, kind: str, tmp_path: P
 
     assert build() == build()
     documents[0].fields["lang"] = "changed"
-    with pytest.raises(MilcoError, match="index exists"):
+    with pytest.raises(MilcoError, match="index was begun with stored_checksum"):
         build()

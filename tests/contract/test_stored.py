@@ -78,7 +78,7 @@ def test_hits_are_those_of_an_index_without_documents(built: Built, kind: str) -
 def test_documents_come_back_as_they_were(built: Built, kind: str) -> None:
     """Title, text and fields with their types, except for lone surrogates; unknown docids are left out."""
     index = open_index(built.path(kind))
-    assert index.manifest["fields"] == {
+    assert index.manifest.fields == {
         "a.b": "mixed",
         "lang": "string",
         "open": "boolean",
@@ -88,7 +88,7 @@ def test_documents_come_back_as_they_were(built: Built, kind: str) -> None:
     documents = {document.id: document for document in stored_documents()}
     searcher = index.searcher()
     found = searcher.documents([*documents, "nowhere"])
-    assert len(found) == index.manifest["documents"] and "nowhere" not in found
+    assert len(found) == index.manifest.documents and "nowhere" not in found
     for docid, document in found.items():
         expected = documents[docid]
         assert (document.id, document.title, document.fields) == (docid, expected.title, expected.fields)

@@ -89,13 +89,13 @@ def test_random_updates_equal_the_definition(kind: str, pool: Documents, tmp_pat
         if step in (1, 2):
             # Only the first two times the store before is what the index was built from, or last updated with.
             index = index.update(everything, since=tmp_path / str(step - 1))
-            assert index.manifest["vectors"] == open_store(everything).manifest
-            assert index.manifest["empty_documents"] == sum(not vector for vector in documents.values())
+            assert index.manifest.vectors == open_store(everything).manifest
+            assert index.manifest.empty_documents == sum(not vector for vector in documents.values())
         else:
             index = index.update(store(tmp_path / f"{step}.new", written), delete=[*gone, "?"], threads=step % 2 + 1)
-        assert index.manifest["documents"] == sum(map(bool, documents.values()))
+        assert index.manifest.documents == sum(map(bool, documents.values()))
         assert answers(index.path) == defined(documents)
-    assert len(index.manifest["updates"]) == 5
+    assert len(index.manifest.updates) == 5
     assert verify([str(index.path)]) == 0
 
 
@@ -122,8 +122,8 @@ def test_parts_that_both_stores_have_are_not_read(pool: Documents, tmp_path: Pat
             (path / part["file"]).unlink()
     index = index.update(after, since=before)
     assert answers(index.path) == defined(documents)
-    assert index.manifest["documents"] + index.manifest["empty_documents"] == len(documents)
-    assert index.manifest["updates"][-1]["documents"] == 1
+    assert index.manifest.documents + index.manifest.empty_documents == len(documents)
+    assert index.manifest.updates[-1].documents == 1
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -146,7 +146,7 @@ def test_the_command_updates_and_deletes(
     (tmp_path / "gone").write_text("more\n\nunknown\n")
     assert main(["update", "--index", index, "--delete", str(tmp_path / "gone")]) == 0
     assert "Deleted 1 of 2 docids: the index does not have all of them\n" in capsys.readouterr().err
-    assert open_index(index).manifest["documents"] == len(after) - 1
+    assert open_index(index).manifest.documents == len(after) - 1
 
 
 @pytest.mark.parametrize("kind", [ENGINES[0]])
@@ -408,7 +408,7 @@ def test_a_day_without_deletions_is_a_success(kind: str, tmp_path: Path, capsys:
         gone.write_text(ids)
         assert main(["update", "--index", str(index.path), "--delete", str(gone)]) == 0
         assert line in capsys.readouterr().err and not list(tmp_path.glob(".*"))
-    assert open_index(index.path).manifest["documents"] == 1
+    assert open_index(index.path).manifest.documents == 1
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -420,7 +420,7 @@ def test_new_fields_of_unchanged_texts_are_another_update(kind: str, tmp_path: P
     for corpus in (corpora[1], corpora[1], corpora[0]):
         index = index.update(vectors, since=vectors, corpus=corpus)
         assert index.searcher().documents(["x"])["x"] == corpus[0]
-    assert len(index.manifest["updates"]) == 2
+    assert len(index.manifest.updates) == 2
 
 
 KILLED = """
@@ -474,8 +474,8 @@ def test_stored_documents_are_updated(kind: str, pool: Documents, tmp_path: Path
     index = Index.build(before, tmp_path / "index", kind, store_documents=True, corpus=old)
     anew = Index.build(after, tmp_path / "anew", kind, store_documents=True, corpus=new)
     index = index.update(after, since=before, corpus=new)
-    assert index.manifest["updates"][-1]["documents"] == 3
-    assert index.manifest["fields"] == anew.manifest["fields"]
+    assert index.manifest.updates[-1].documents == 3
+    assert index.manifest.fields == anew.manifest.fields
     searchers, docids = (index.searcher(), anew.searcher()), [*vectors, "more"]
     assert searchers[0].documents(docids) == searchers[1].documents(docids)
     for filters in ({"lang": "fr"}, {"year": 2024}, {"lang": ["de", "fr"]}):

@@ -20,6 +20,8 @@ from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.files import PARTIAL
 from milco_pyserini.sparse import Vocabulary, open_store
+from milco_pyserini.io.records import StoreManifest
+from milco_pyserini.sparse import open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
@@ -67,10 +69,10 @@ def test_a_store_has_every_document_and_describes_itself(corpus: Path, tmp_path:
     store = open_store(tmp_path / "v")
     vectors = dict(store.vectors())
     assert list(vectors) == [f"d{number}" for number in range(50)]
-    assert [part["documents"] for part in store.manifest["parts"]] == [10] * 5
+    assert [part.documents for part in store.manifest.parts] == [10] * 5
     pivot = sum(not term.startswith("m_") for vector in vectors.values() for term in vector)
-    assert store.manifest["terms_per_document"]["pivot"] == round(pivot / 50, 3) > 0
-    assert store.manifest["field_rule"] == "contents, or else title + ' ' + text"
+    assert store.manifest.terms_per_document["pivot"] == round(pivot / 50, 3) > 0
+    assert store.manifest.field_rule == "contents, or else title + ' ' + text"
     assert sorted(contents(tmp_path / "v")) == [
         *(f"digests/part-0000{number}.npy" for number in range(5)),
         "manifest.json",
@@ -95,11 +97,11 @@ def test_a_complete_store_is_not_encoded_again(corpus: Path, tmp_path: Path, cap
     assert main(arguments(corpus, tmp_path / "v")) == 0
     before = contents(tmp_path / "v")
     assert main(arguments(corpus, tmp_path / "v")) == 0
-    assert "nothing to do" in capsys.readouterr().err
+    assert "is up to date" in capsys.readouterr().err
     refused(arguments(corpus, tmp_path / "v", "--max-length", "9"), capsys, "max_length 512, not 9", "--overwrite")
     assert contents(tmp_path / "v") == before
     assert main(arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")) == 0
-    assert open_store(tmp_path / "v").manifest["max_length"] == 9
+    assert open_store(tmp_path / "v").manifest.max_length == 9
 
 
 def flip(path: Path) -> None:
@@ -156,7 +158,7 @@ def test_overwrite_replaces_a_complete_store(corpus: Path, tmp_path: Path, capsy
     for damage in (Path.unlink, flip_first, flip):
         damage(tmp_path / "v/manifest.json")
         capsys.readouterr()
-        refused(again[:-1], capsys, "manifest.json of ", "is missing or damaged", "start over with --overwrite")
+        refused(again[:-1], capsys, "its manifest is missing or damaged", "start over with --overwrite")
         assert main(again) == 0
         assert contents(tmp_path / "v") == intact
 
@@ -186,12 +188,12 @@ def test_a_complete_store_on_a_read_only_file_system_is_no_error(
 
     monkeypatch.setattr(Path, "unlink", refuse)
     assert main(arguments(corpus, tmp_path / "v")) == 0
-    assert "is complete: nothing to do" in capsys.readouterr().err
+    assert "is up to date" in capsys.readouterr().err
 
 
 def test_a_late_process_leaves_nothing_in_a_complete_store(tmp_path: Path) -> None:
     """A part that was in hand when another process finished the same store leaves no record behind."""
-    plan = {"format_version": 1, "kind": "documents", "texts": 1, "corpus": "other"}
+    plan = StoreManifest(format_version=1, kind="documents", texts=1, corpus="other", scale=1.0)
     counts = {"documents": 1, "texts": 1, "truncated": 0, "terms": {}, "empty": 0}
     with StoreWriter(tmp_path / "v", plan) as first, StoreWriter(tmp_path / "v", plan) as late:
         first.write(0, "jsonl", b"{}", **counts)
@@ -269,7 +271,7 @@ def test_overwrite_is_refused_while_another_process_writes(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """While a process writes the store, another with --overwrite is refused; once it has ended, it is not."""
-    plan = {"format_version": 1, "kind": "documents", "texts": 50, "corpus": "other"}
+    plan = StoreManifest(format_version=1, kind="documents", texts=50, corpus="other", scale=1.0)
     anew = arguments(corpus, tmp_path / "v", "--overwrite")
     with StoreWriter(tmp_path / "v", plan):
         refused(anew, capsys, "another process is writing", "stop it, or wait for it, before --overwrite")
@@ -350,7 +352,7 @@ def test_topics_carry_their_text_for_a_plain_pyserini(tmp_path: Path) -> None:
     lines = (tmp_path / "q" / "parts" / "part-00000.jsonl").read_bytes().splitlines()
     assert [orjson.loads(line)["contents"] for line in lines] == ["old harbour", "最初の本"]
     manifest = open_store(tmp_path / "q").manifest
-    assert (manifest["kind"], manifest["max_length"]) == ("topics", 64)
+    assert (manifest.kind, manifest.max_length) == ("topics", 64)
 
 
 def test_a_corpus_and_its_topics_have_different_default_outputs(
@@ -361,8 +363,8 @@ def test_a_corpus_and_its_topics_have_different_default_outputs(
     encoder = ["--encoder", str(CHECKPOINT), "--dtype", "float32"]
     assert main(["--corpus", "sample-sw", *encoder]) == 0
     assert main(["--topics", "sample-sw", *encoder]) == 0
-    assert open_store(Path("vectors/sample-sw")).manifest["kind"] == "documents"
-    assert open_store(Path("vectors/sample-sw.topics")).manifest["kind"] == "topics"
+    assert open_store(Path("vectors/sample-sw")).manifest.kind == "documents"
+    assert open_store(Path("vectors/sample-sw.topics")).manifest.kind == "topics"
     capsys.readouterr()
     for kind, there, output in (("topics", "documents", "sample-sw"), ("corpus", "topics", "sample-sw.topics")):
         for more in ([], ["--overwrite"]):
@@ -386,7 +388,7 @@ def test_long_documents_become_passages(tmp_path: Path, capsys: pytest.CaptureFi
     names = [name for name, _ in store.vectors()]
     assert names[0] == "long#0" and names[-1] == "short#0" and len(names) > 4
     assert f"Split 2 documents into {len(names)} passages" in capsys.readouterr().err
-    assert store.manifest["texts"] == 2 and store.manifest["truncated_documents"] == 0
+    assert store.manifest.texts == 2 and store.manifest.truncated_documents == 0
 
 
 def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -398,7 +400,7 @@ def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: p
     store = open_store(tmp_path / "v")
     vectors = dict(store.vectors())
     assert vectors["a"] == {} and vectors["b"]
-    assert (store.manifest["empty_documents"], store.manifest["truncated_documents"]) == (1, 1)
+    assert (store.manifest.empty_documents, store.manifest.truncated_documents) == (1, 1)
     stderr = capsys.readouterr().err
     assert "1 of 2 texts have empty vectors (kept)\n" in stderr and "Truncated 1 text to 16 tokens\n" in stderr
 
@@ -435,7 +437,7 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
     each = ["--prune", "pivot:top-k:2", "source:top-k:1"]
     assert main(arguments(corpus, tmp_path / "each", *each)) == 0
     store = open_store(tmp_path / "each")
-    assert store.manifest["pruning"] == "pivot:top-k:2 source:top-k:1"
+    assert store.manifest.pruning == "pivot:top-k:2 source:top-k:1"
     for _, vector in store.vectors():
         assert sorted(term.startswith("m_") for term in vector) == [False, False, True]
     assert main(arguments(corpus, tmp_path / "big", "--scale", "1000")) == 0

@@ -25,7 +25,7 @@ def test_a_store_in_int8_records_it(tmp_path: Path, capsys: pytest.CaptureFixtur
     output = tmp_path / "vectors"
     options = ["--encoder", str(CHECKPOINT), "--device", "cpu", "--dtype", "int8", "--output", str(output)]
     assert main(["--corpus", str(tmp_path / "texts.tsv"), *options]) == 0
-    assert open_store(output).manifest["dtype"] == "int8"
+    assert open_store(output).manifest.dtype == "int8"
     assert "warning: dtype int8 gains nothing" in capsys.readouterr().err
 
 

@@ -120,7 +120,7 @@ def test_the_command_writes_a_store_that_names_its_encoder(checkpoint: Path, tmp
     places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
     assert main([*places, "--encoder", str(checkpoint), "--device", "cpu", "--dtype", "float32"]) == 0
     store = open_store(tmp_path / "v")
-    assert store.manifest["views"] == [SOURCE]
+    assert store.manifest.views == [SOURCE]
     queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
     assert dict(store.vectors())["d2"] == queries.encode(TEXTS[0]) != {}
 

@@ -137,7 +137,7 @@ def test_the_pipeline_searches_with_it(inference_free: tuple[Path, Any], tmp_pat
     vectors, topics, built = tmp_path / "vectors", tmp_path / "topics", tmp_path / "index"
     assert encode(["--corpus", str(tmp_path / "c.tsv"), "--output", str(vectors), *name]) == 0
     assert encode(["--topics", str(tmp_path / "t.tsv"), "--output", str(topics), *name]) == 0
-    assert open_store(vectors).manifest["truncated_documents"] == 1
+    assert open_store(vectors).manifest.truncated_documents == 1
     weights = dict(model.decode(model.encode_query("the river")))
     assert dict(open_store(topics).vectors())["q1"] == {
         term: round(100 * weight) for term, weight in weights.items() if round(100 * weight)

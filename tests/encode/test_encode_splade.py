@@ -150,7 +150,7 @@ def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str
     places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
     assert main([*places, "--encoder", str(checkpoints["bert"]), "--device", "cpu", "--dtype", "float32"]) == 0
     store = open_store(tmp_path / "v")
-    assert store.manifest["views"] == [PIVOT]
+    assert store.manifest.views == [PIVOT]
     queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
     assert dict(store.vectors())["d2"] == queries.encode("the old harbour")
 

@@ -149,10 +149,10 @@ def test_a_table_that_is_complete_is_not_built_again(
     (tmp_path / "table.parts" / "plan.json").touch()
     monkeypatch.setattr(encoder.network, "encode", None)
     again = QueryTable.build(encoder, tmp_path / "table")
-    assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is complete: nothing to do\n")
+    assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is up to date\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-    with pytest.raises(MilcoError, match=r"table exists.*`overwrite=True`"):
+    with pytest.raises(MilcoError, match=r"table was begun with top_k .*, not 5: .*`overwrite=True`"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 

@@ -217,7 +217,7 @@ def test_no_password_is_written(
     assert fill(("elasticsearch", url), store, "news", "--url", url.replace("127.0.0.1", "localhost")) == 0
     path = Path("indexes/news.elasticsearch")
     assert "secret" not in (path / "manifest.json").read_text() + capsys.readouterr().err
-    assert open_index(path).manifest["urls"][0] == elasticsearch.replace("//", "//me@")
+    assert open_index(path).manifest.urls[0] == elasticsearch.replace("//", "//me@")
     monkeypatch.setenv(URL, url)
     with open_index(path).searcher() as searcher:
         assert pairs(searcher.search(QUERIES[:1], 3)[0]) == expected(store, QUERIES[0], 3)

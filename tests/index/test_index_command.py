@@ -12,7 +12,8 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.cli.index import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import open_index
-from milco_pyserini.io.manifest import read_checked, write_checked
+from milco_pyserini.io.manifest import write_checked
+from milco_pyserini.sparse import open_store
 
 
 @pytest.fixture
@@ -38,8 +39,8 @@ def test_the_default_output_is_named_after_store_and_engine(
     monkeypatch.chdir(tmp_path)
     assert main(["--engine", "exact", "--vectors", "vectors/tiny/"]) == 0
     index = open_index(Path("indexes/tiny.exact"))
-    assert index.manifest["exactness"] == "exact float"
-    assert index.vectors == read_checked(store / "manifest.json")
+    assert index.manifest.exactness == "exact float"
+    assert index.vectors == open_store(store).manifest
     assert index.query_scale == 100.0
     out, err = capsys.readouterr()
     assert out == ""
@@ -102,13 +103,13 @@ def test_pruning_drops_terms_without_encoding_again(
     assert main([*to, str(tmp_path / "all")]) == 0
     assert main([*to, str(tmp_path / "some"), "--prune", "pivot:top-k:5", "threshold:2", "--views", "pivot"]) == 0
     whole, some = open_index(tmp_path / "all"), open_index(tmp_path / "some")
-    assert 0 < some.manifest["postings"] <= 5 * some.manifest["documents"]
-    assert some.manifest["postings"] < whole.manifest["postings"]
-    assert some.vectors["pruning"] == "pivot:top-k:5 threshold:2"
-    assert some.vectors["views"] == ["pivot"]
-    emptied = whole.manifest["documents"] - some.manifest["documents"]
+    assert 0 < some.manifest.postings <= 5 * some.manifest.documents
+    assert some.manifest.postings < whole.manifest.postings
+    assert some.vectors.pruning == "pivot:top-k:5 threshold:2"
+    assert some.vectors.views == ["pivot"]
+    emptied = whole.manifest.documents - some.manifest.documents
     stderr = capsys.readouterr().err
-    assert f"Pruning kept {some.manifest['postings'] / whole.manifest['postings']:.1%} of the terms\n" in stderr
+    assert f"Pruning kept {some.manifest.postings / whole.manifest.postings:.1%} of the terms\n" in stderr
     assert f"Pruning left {emptied} documents without terms" in stderr
     assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
     assert "a percentage of what to drop" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")

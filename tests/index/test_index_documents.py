@@ -30,7 +30,7 @@ class CountingEngine(Engine):
 def build(path: Path, method: str) -> int:
     """Return the number of documents that an engine gets of the plain vectors at path."""
     index = build_index(open_store(path, plain=True), CountingEngine(method), path.with_suffix(f".{method}"))
-    return index.manifest["documents"]
+    return index.manifest.documents
 
 
 @pytest.mark.parametrize("method", ["vectors", "batches"])

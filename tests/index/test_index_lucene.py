@@ -244,7 +244,7 @@ def test_lucene_checks_our_index_as_valid(
     assert status.clean
     segments = status.segmentInfos.toArray()
     assert len(segments) > 1
-    assert sum(segment.maxDoc for segment in segments) == index.manifest["documents"]
+    assert sum(segment.maxDoc for segment in segments) == index.manifest.documents
     check.close()
     queries = synthetic_queries(20)
     for one, other in zip(index.searcher().search(queries, 50), built.ours.searcher().search(queries, 50), strict=True):
@@ -319,7 +319,7 @@ def test_an_index_of_a_newer_lucene_is_refused_with_both_versions(built: SimpleN
     content[-8:] = zlib.crc32(content[:-8]).to_bytes(8)
     commit.write_bytes(content)
     here = ".".join(map(str, version))
-    assert built.ours.manifest["lucene"] == here
+    assert built.ours.manifest.lucene == here
     with pytest.raises(MilcoError, match=rf"Lucene 99\.0\.0, .* {here}"):
         find_engine("lucene").open(newer, built.ours.manifest)
 

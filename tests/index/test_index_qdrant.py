@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
 from milco_pyserini.cli.verify import main as verify
@@ -84,7 +85,7 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, index: I
 def test_another_version_of_the_library_is_refused(index: Index) -> None:
     """It may change the files of an index when it opens them."""
     with pytest.raises(MilcoError, match=r"qdrant-edge-py 0\.1\.0"):
-        find_engine("qdrant").open(index.path, index.manifest | {"qdrant_edge": "0.1.0"})
+        find_engine("qdrant").open(index.path, structs.replace(index.manifest, qdrant_edge="0.1.0"))
 
 
 def test_an_index_that_may_not_be_written_is_refused(monkeypatch: pytest.MonkeyPatch, index: Index) -> None:

@@ -62,7 +62,7 @@ def test_recall_is_measured_on_documents_that_have_terms(tmp_path: Path) -> None
     few = batch.where(np.isin(batch.row_numbers(), (3, 200, DOCUMENTS - 1)))
     store = open_store(write_store(tmp_path / "vectors", ids, few, parquet=True))
     index = build_index(store, find_engine("seismic"), tmp_path / "index")
-    assert index.manifest["documents"] == len(recall.read_ground_truth(index.path).queries) == 3
+    assert index.manifest.documents == len(recall.read_ground_truth(index.path).queries) == 3
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) ->
     thorough = built.index.searcher(THOROUGH)
     # 16 bits of a weight decide some near ties another way.
     assert recall.measure_recall(thorough, truth, 10).recall == pytest.approx(1, abs=0.02)
-    assert 0 < built.index.manifest["recall"]["recall@10"] <= 1
+    assert 0 < built.index.manifest.recall["recall@10"] <= 1
     assert recall.measure_recall(built.index.searcher({"query_cut": 1}), truth, 10).recall < 0.9
 
 
@@ -134,7 +134,7 @@ def test_a_build_reports_its_size_and_its_recall(
     assert "milco index tune --index" in after
     full = sum(1 for _, vector in built.topics.vectors() if vector)
     assert len(recall.read_ground_truth(index.path).queries) == full
-    assert index.manifest["recall"]["queries"].endswith(f"topics of {topics}")
+    assert index.manifest.recall["queries"].endswith(f"topics of {topics}")
     assert open_index(tmp_path / "index").engine == engine
 
 
@@ -143,11 +143,11 @@ def test_recall_of_plain_and_pruned_vectors(built: SimpleNamespace, tmp_path: Pa
     path = write_plain(tmp_path / "v.jsonl", {f"d{i}": {f"t{i % 7}": 3, f"u{i % 5}": i + 1} for i in range(50)})
     plain = build_index(open_store(path, plain=True), find_engine("seismic"), tmp_path / "plain")
     assert plain.searcher(THOROUGH).search([{"u0": 1.0}], 2)[0].docids == ["d45", "d40"]
-    assert plain.manifest["recall"]["recall@10"] > 0.5
+    assert plain.manifest.recall["recall@10"] > 0.5
     pruned = PrunedStore(built.store, [PruningRule.parse("threshold:2")])
     index = build_index(pruned, find_engine("seismic"), tmp_path / "pruned")
-    assert index.manifest["empty_documents"] == pruned.emptied + int((built.batch.lengths() == 0).sum())
-    assert index.manifest["vectors"]["pruning"] == "threshold:2"
+    assert index.manifest.empty_documents == pruned.emptied + int((built.batch.lengths() == 0).sum())
+    assert index.manifest.vectors.pruning == "threshold:2"
 
 
 def test_smaller_summaries_make_a_smaller_index(
@@ -159,7 +159,7 @@ def test_smaller_summaries_make_a_smaller_index(
     assert "Of fewer than 100,000 documents, --engine lucene is exact and takes about" in capsys.readouterr().err
     small, size = ((path / "index.seismic").stat().st_size for path in (tmp_path / "index", built.index.path))
     assert small < 0.9 * size
-    assert open_index(tmp_path / "index").manifest["build_settings"] == {"n_postings": 200, "summary_energy": 0.1}
+    assert open_index(tmp_path / "index").manifest.build_settings == {"n_postings": 200, "summary_energy": 0.1}
 
 
 def test_more_columns_than_16_bits_make_a_wide_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -263,10 +263,10 @@ def test_tune_saves_the_fastest_settings_that_reach_the_recall(
     header, *lines = out.splitlines()
     assert header == "query_cut\theap_factor\trecall@10\tmilliseconds"
     index = open_index(copied)
-    chosen = index.manifest["search_settings"]
+    chosen = index.manifest.search_settings
     rows = {(int(cut), float(heap)): float(found) for cut, heap, found, _ in (line.split("\t") for line in lines)}
     assert rows[chosen["query_cut"], chosen["heap_factor"]] >= 0.9
-    assert index.manifest["recall"]["recall@10"] >= 0.9
+    assert index.manifest.recall["recall@10"] >= 0.9
     assert "now searches with" in err
 
 
@@ -277,7 +277,7 @@ def test_tune_measures_on_topics_that_are_given(
     topics = ["--topics", str(built.topics.path)]
     command = ["tune", "--index", str(copied), "--recall", "0.8", *topics]
     assert main([*command, "--vectors", str(built.store.path)]) == 0
-    assert "topics of" in open_index(copied).manifest["recall"]["queries"]
+    assert "topics of" in open_index(copied).manifest.recall["queries"]
     capsys.readouterr()
     assert main([*command, "--vectors", str(built.topics.path)]) == 2
     assert "was not built from" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def index(request: pytest.FixtureRequest, vectors: SimpleNamespace) -> Index:
 
 @pytest.fixture(scope="module")
 def searcher(index: Index) -> EngineSearcher:
-    return Index.open(str(index.path)).searcher(ENGINES[index.manifest["engine"]])
+    return Index.open(str(index.path)).searcher(ENGINES[index.manifest.engine])
 
 
 def pairs(hits: Hits) -> list[tuple[str, float]]:
@@ -46,7 +46,7 @@ def pairs(hits: Hits) -> list[tuple[str, float]]:
 def test_hits_are_those_of_the_definition(vectors: SimpleNamespace, index: Index, searcher: EngineSearcher) -> None:
     """The documents with a positive dot product; scores are proportional to it, up to the engine's precision."""
     queries = synthetic_queries(40)
-    scale = 100.0**2 if index.manifest["exactness"] == "exact integer" else 1.0
+    scale = 100.0**2 if index.manifest.exactness == "exact integer" else 1.0
     for query, hits in zip(queries, searcher.search(queries, DOCUMENTS), strict=True):
         expected = dict(pairs(vectors.exact.search_by_definition(query, DOCUMENTS)))
         assert set(hits.docids) == set(expected)

@@ -56,7 +56,7 @@ def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_pat
     assert Index.build(pd.DataFrame({"text": TEXTS}), tmp_path / "index", **options).generation == index.generation
     with pytest.raises(MilcoError, match="index exists: "):
         Index.build(["other"], tmp_path / "index", engine="exact", encoder="no/such/encoder")
-    assert Index.build(["other"], tmp_path / "index", overwrite=True, **options).manifest["documents"] == 1
+    assert Index.build(["other"], tmp_path / "index", overwrite=True, **options).manifest.documents == 1
 
 
 def test_an_interrupted_encoding_of_a_generator_continues_with_the_same_texts(
@@ -81,7 +81,7 @@ def test_texts_are_added_replaced_and_deleted(engine: str, encoder: MilcoEncoder
         index.add(more)
     index = index.add(iter(more[:1]), encoder=encoder)
     index = index.update(pd.DataFrame([more[1]], columns=["id", "text"]), delete=(docid for docid in ["d0", "no"]))
-    assert index.vectors["pruning"] == "top-k:20" and index.manifest["fields"] == {"year": "number"}
+    assert index.vectors.pruning == "top-k:20" and index.manifest.fields == {"year": "number"}
     expected = Index.build(more, tmp_path / "anew", engine, encoder=encoder, prune=["top-k:20"])
     with Searcher.open(index.path) as updated, Searcher.open(expected.path) as anew:
         for query in (*TEXTS, "music of the Rhine"):
@@ -89,7 +89,7 @@ def test_texts_are_added_replaced_and_deleted(engine: str, encoder: MilcoEncoder
                 [(hit.docid, hit.score, hit.text, hit.fields) for hit in one.search(query)] for one in (updated, anew)
             ]
             assert pairs[0] == pairs[1] and pairs[0]
-    assert index.delete(["new"]).manifest["documents"] == 1
+    assert index.delete(["new"]).manifest.documents == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["anew", "index"]
 
 

@@ -91,7 +91,7 @@ def test_workers_open_a_relative_checkpoint(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     plan = EncodePlan(encoder="checkpoints/splade", dtype="float32")
     manifest = encode_corpus(["a bridge", "a river"], "store", plan, device="cpu,cpu")
-    assert manifest is not None and manifest["encoder"] == "checkpoints/splade"
+    assert manifest is not None and manifest.encoder == "checkpoints/splade"
 
 
 def test_weights_are_those_of_the_commit_that_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -471,8 +471,8 @@ def test_the_commit_of_a_checkpoint_is_recorded(hub_cache: Path, tmp_path: Path)
     (tmp_path / "texts.jsonl").write_text('{"id": "1", "text": "bridge"}\n')
     plan = EncodePlan(encoder="someone/small-milco@main")
     manifest = encode_corpus(tmp_path / "texts.jsonl", tmp_path / "store", plan, device="cpu")
-    assert manifest["encoder"] == "someone/small-milco@main"
-    assert manifest["versions"]["checkpoint"] == "a" * 40
+    assert manifest is not None and manifest.encoder == "someone/small-milco@main"
+    assert manifest.versions["checkpoint"] == "a" * 40
 
 
 def test_a_saved_card_explains_what_trust_remote_code_runs(tmp_path: Path) -> None:

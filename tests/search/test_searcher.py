@@ -134,7 +134,7 @@ def test_an_index_that_stores_documents_needs_no_corpus(
     languages = {"phone": "en", "river": "en", "music": "de"}
     corpus = [Document(name, name, text, {"lang": languages[name], "year": 1876}) for name, text in TEXTS.items()]
     built = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, corpus=corpus)
-    assert built.manifest["fields"] == {"lang": "string", "year": "number"}
+    assert built.manifest.fields == {"lang": "string", "year": "number"}
     stored = Searcher.open(built.path, encoder)
     every, english = stored.search(QUERY, 3), stored.search(QUERY, 3, filters={"lang": "en", "year": 1876})
     assert every.docids == searcher.search(QUERY, 3).docids and every.total == len(every)
@@ -232,9 +232,9 @@ def test_vectors_in_memory_are_indexed_with_their_encoder(
     assert found.scores == pytest.approx(sorted(similarities, reverse=True), rel=1e-5)
     assert found[0].text is None
     about = Index.open(str(built.path)).vectors
-    assert (about["encoder"], about["views"]) == (CHECKPOINT, ["pivot", "source"])
+    assert (about.encoder, about.views) == (CHECKPOINT, ["pivot", "source"])
     pivots = Index.build(batch.view("pivot"), tmp_path / "pivots", "exact", ids=list(TEXTS), encoder=encoder)
-    assert pivots.vectors["views"] == ["pivot"]
+    assert pivots.vectors.views == ["pivot"]
     other = SparseBatch.from_dicts([{"w": 1.0}], Vocabulary(["w"], []))
     with pytest.raises(MilcoError, match="the vectors have another vocabulary than encoder "):
         Index.build(other, tmp_path / "other", "exact", ids=["a"], encoder=encoder)

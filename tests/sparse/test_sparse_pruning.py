@@ -53,7 +53,7 @@ def test_one_view_can_be_kept(store: VectorStore) -> None:
     """Columns of the other view are dropped, and the manifest names the view that is kept."""
     pruned = PrunedStore(store, views=["pivot"])
     assert all((batch.columns < batch.english_size).all() for _, batch in pruned.batches())
-    assert pruned.manifest["views"] == ["pivot"]
+    assert pruned.manifest.views == ["pivot"]
     assert pruned.terms == vocabulary().terms.tolist()
 
 
@@ -70,8 +70,8 @@ def test_emptied_documents_are_counted_in_each_pass(store: VectorStore) -> None:
 def test_the_manifest_names_earlier_rules_first(tmp_path: Path) -> None:
     """The rule of encoding precedes the rules of reading."""
     opened = open_store(write_store(tmp_path / "v", *synthetic_batch(20), pruning="top-k:30"))
-    assert PrunedStore(opened, rules("mass:10", "top-k:5")).manifest["pruning"] == "top-k:30 mass:10 top-k:5"
-    assert opened.manifest["pruning"] == "top-k:30"
+    assert PrunedStore(opened, rules("mass:10", "top-k:5")).manifest.pruning == "top-k:30 mass:10 top-k:5"
+    assert opened.manifest.pruning == "top-k:30"
 
 
 def test_external_vectors_are_pruned_too(tmp_path: Path) -> None:

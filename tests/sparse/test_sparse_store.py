@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, write_json
@@ -129,7 +130,7 @@ def test_a_store_is_loaded_into_memory(tmp_path: Path, kind: str) -> None:
     store = VectorStore.open(str(tmp_path))
     ids, batch = store.load()
     assert (ids, batch.to_dicts()) == (["d0", "d1", "d2"], [vector for part in vectors for vector in part])
-    assert repr(store) == f"VectorStore({str(tmp_path)!r}, 3 documents, encoder={store.manifest.get('encoder')!r})"
+    assert repr(store) == f"VectorStore({str(tmp_path)!r}, 3 documents, encoder={store.manifest.encoder!r})"
     assert open_store(str(tmp_path)).manifest == store.manifest
 
 
@@ -138,7 +139,8 @@ def test_an_unknown_term_of_a_part_is_named(tmp_path: Path) -> None:
     store = write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
     part = tmp_path / "part-00000.jsonl"
     part.write_bytes(part.read_bytes().replace(b"music", b"musik"))
-    store.manifest["parts"][0]["checksum"] = checksum(part)
+    parts = [structs.replace(store.manifest.parts[0], checksum=checksum(part))]
+    store = VectorStore(store.path, structs.replace(store.manifest, parts=parts))
     with pytest.raises(MilcoError, match=r"part-00000\.jsonl: term 'musik'"):
         list(store.batches())
 
@@ -283,7 +285,7 @@ def test_external_batches_equal_their_vectors(tmp_path_factory: pytest.TempPathF
                 assert (np.diff(columns) > 0).all()
                 read.append((name, dict(zip(terms[columns].tolist(), (weights * 4).tolist(), strict=True))))
         assert read == list(store.vectors())
-    assert store.manifest["encoder"] is None
+    assert store.manifest.encoder is None
     assert len(store.terms) == len({term for weights in vectors for term in weights})
 
 

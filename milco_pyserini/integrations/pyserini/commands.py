@@ -106,7 +106,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     if not options.impact:
         return arguments
     vectors = vectors_of(options.index or "")
-    if vectors and (options.rm3 or options.rocchio) and not open_index(options.index).manifest.get("stores_vectors"):
+    if vectors and (options.rm3 or options.rocchio) and not open_index(options.index).manifest.stores_vectors:
         raise MilcoError(
             f"--{'rm3' if options.rm3 else 'rocchio'}: {options.index} stores no vectors, which feedback reads: build "
             "it again with milco index --store --set store_vectors=true"
@@ -115,7 +115,7 @@ def _prepare_search(arguments: list[str]) -> list[str]:
     if options.encoder is not None:
         encoder = options.encoder if is_milco(options.encoder) else None
     elif not (options.onnx_encoder or options.pretokenized):
-        encoder = vectors.get("encoder")
+        encoder = vectors.encoder if vectors else None
         words = [topic.split() for topic in topics]
         is_text = sum(map(len, words)) < _ENCODED_REPETITIONS * sum(len(set(tokens)) for tokens in words)
         if encoder is None and is_text:
@@ -194,7 +194,7 @@ class _QueryWeights:
         return {term: impact / self.encoder.scale for term, impact in impacts.items()}
 
 
-def _register_query_encoder(name: str, vectors: dict) -> None:
+def _register_query_encoder(name: str, vectors: Any) -> None:
     """Make Pyserini resolve ALIAS to the encoder that fits the vectors of an index, or to the checkpoint as it is."""
     from pyserini.search.lucene import LuceneImpactSearcher
 

@@ -9,6 +9,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.io.hub import fetch_hub_file
 from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.io.records import StoreManifest
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
@@ -34,26 +35,26 @@ def is_milco(name: str) -> bool:
     return False
 
 
-def query_encoder_for(name: str, vectors: dict) -> "MilcoQueryEncoder":
+def query_encoder_for(name: str, vectors: StoreManifest | None) -> "MilcoQueryEncoder":
     """Return the encoder that fits the vectors of an index, or the checkpoint as it is if they name none."""
     from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 
-    return open_query_encoder(vectors, name) if vectors.get("encoder") else MilcoQueryEncoder(name)
+    return open_query_encoder(vectors, name) if vectors and vectors.encoder else MilcoQueryEncoder(name)
 
 
-def vectors_of(index: str) -> dict:
-    """Return the manifest of the vectors in an index of this project; {} for others and for names of Pyserini."""
+def vectors_of(index: str) -> StoreManifest | None:
+    """Return the manifest of the vectors in an index of this project; None for others and for names of Pyserini."""
     from milco_pyserini.index import open_index
     from milco_pyserini.index.shards import find_shards
 
     if not (Path(index) / MANIFEST).is_file() and not find_shards(Path(index)):
-        return {}
+        return None
     opened = open_index(index)
-    if "shards" in opened.manifest:
+    if opened.shards:
         raise MilcoError(f"{index} has shards, which only milco searches as one: give Pyserini an index without shards")
-    if opened.manifest["engine"] != "lucene":
+    if opened.manifest.engine != "lucene":
         raise MilcoError(
-            f"{index} is an index of engine {opened.manifest['engine']!r}, which Pyserini cannot read: build one "
+            f"{index} is an index of engine {opened.manifest.engine!r}, which Pyserini cannot read: build one "
             "with milco index --vectors VECTORS --engine lucene"
         )
     return opened.vectors

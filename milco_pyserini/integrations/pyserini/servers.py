@@ -79,7 +79,7 @@ def _write_config(indexes: Sequence[str]) -> str:
     for index in indexes:
         # If it is not an index of this project, open_index() raises what it is.
         vectors = vectors_of(index) or open_index(index).vectors
-        name, path, encoder = Path(index).stem, str(Path(index).resolve()), vectors.get("encoder")
+        name, path, encoder = Path(index).stem, str(Path(index).resolve()), vectors.encoder
         if encoder is None:
             raise MilcoError(
                 f"--index {index} names no encoder: serve it by --config, where each index has a path and an encoder"
@@ -102,7 +102,7 @@ def _open(index: str, encoder: str) -> Any:
 
     vectors = vectors_of(index)
     with explain_newer_lucene(Path(index)):
-        if not vectors.get("encoder") and not is_milco(encoder):
+        if not (vectors and vectors.encoder) and not is_milco(encoder):
             return LuceneImpactSearcher(index, encoder)
         return LuceneImpactSearcher(index, _OneByOne(query_encoder_for(encoder, vectors)), min_idf=-1)
 

@@ -1,0 +1,97 @@
+"""The lifecycle of an output directory: absent, partial or complete, and begun with the wanted parameters or others."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini.console import log
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import is_taken, recover_directory, validate_output_directory, validate_writable
+from milco_pyserini.io.records import Record, differences
+
+_LONGEST = 60
+
+
+class Action(Enum):
+    """What a command does about its output directory."""
+
+    # The path is free.
+    CREATE = auto()
+    # It was begun with the same parameters, and is not complete.
+    RESUME = auto()
+    # It is complete, with the same parameters: there is nothing to do.
+    KEEP = auto()
+    # Start over, because the user asked for it.
+    REPLACE = auto()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An output directory as it is on disk.
+
+    Args:
+        path: of the directory.
+        is_owned: returns whether a directory was written by this command. Any other is never replaced.
+        recorded: what it was begun with; None if that is not known.
+        is_complete: whether the command has finished.
+        ignored: fields of recorded that may differ, such as versions of packages.
+        in_place: the command writes into the directory, and does not replace it by a complete one.
+    """
+
+    path: Path
+    is_owned: Callable[[Path], bool]
+    recorded: Record | Mapping[str, Any] | None = None
+    is_complete: bool = True
+    ignored: Collection[str] = ()
+    in_place: bool = False
+
+    def difference(self, wanted: Record | Mapping[str, Any]) -> str:
+        """Return the first parameter that differs, such as "max_length 512, not 9"; "" if there is none."""
+        for name, old, new in differences({} if self.recorded is None else self.recorded, wanted, self.ignored):
+            return f"{name} {_shown(old)}, not {_shown(new)}"
+        return ""
+
+    def action(self, wanted: Record | Mapping[str, Any], overwrite: bool = False) -> Action:
+        """Return what to do to have a complete directory with these parameters. Writes nothing.
+
+        Args:
+            wanted: all parameters, or those that are known so far.
+
+        Raises:
+            MilcoError: something else is at path, it cannot be written, or, without overwrite, it was begun with other
+                parameters.
+        """
+        validate_output_directory(self.path, True, self.is_owned, writable=False)
+        difference = self.difference(wanted)
+        if not is_taken(self.path, but_partial=self.in_place):
+            action = Action.CREATE
+        elif self.recorded is not None and not difference:
+            action = Action.RESUME if not self.is_complete else Action.REPLACE if overwrite else Action.KEEP
+        elif overwrite:
+            action = Action.REPLACE
+        elif self.recorded is None:
+            raise MilcoError(
+                f"{self.path} exists, and what it was made from is not known (its manifest is missing or damaged, or "
+                "has no checksums): choose another `output`, or start over with `overwrite=True`"
+            )
+        else:
+            raise MilcoError(
+                f"{self.path} was begun with {difference}: choose another `output`, or start over with `overwrite=True`"
+            )
+        if action is Action.CREATE or (action is Action.REPLACE and not self.in_place):
+            validate_writable(self.path, inside=self.in_place)
+        return action
+
+    def keep(self) -> None:
+        """Report that there is nothing to do, and remove what killed runs left."""
+        recover_directory(self.path)
+        log(f"{self.path} is up to date")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Record):
+        return str(len(value))
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

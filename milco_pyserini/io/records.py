@@ -1,0 +1,327 @@
+"""Typed records of manifests: their fields, and where two vector stores must agree in them.
+
+Unknown fields, such as those of a later version, are ignored. UNSET marks a field that a manifest does not have, where
+null is a value.
+"""
+
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from enum import Flag, auto
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+R = TypeVar("R", bound="Record")
+
+_FILE_NAME = "the relative path of a file in this directory"
+Count = Annotated[int, Meta(ge=0)]
+Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+FileName = Annotated[str, Meta(pattern=r"(?s)^(?!/|\./*$)(?!(?:.*/)?\.\.(?:/|$))[^\0]+$")]
+Text = str | None
+_NAMES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "array": "list"}
+_SHOWN = 60
+
+
+class Between(Flag):
+    """Two manifests that are compared."""
+
+    # Two runs that fill one store.
+    RESUME = auto()
+    # A new store, and the finished one whose vectors are reused in it.
+    REUSE = auto()
+    # An index, and documents that are added to it. Fields that only one of them states may differ.
+    UPDATE = auto()
+    # The same two, in fields that milco index can change. A missing field is a value, too.
+    INDEX = auto()
+    # The documents of an index, and encoded topics. Fields that only one of them states may differ.
+    SEARCH = auto()
+    # An index, and the store in which an explanation looks up its vectors.
+    EXPLAIN = auto()
+    # The vectors that a server holds, and those that are exported to it.
+    EXPORT = auto()
+
+
+RESUME, REUSE, UPDATE, INDEX, SEARCH, EXPLAIN, EXPORT = Between
+_ENCODE = RESUME | REUSE
+# The file of a checkpoint that determines a field, in place of an option.
+CONFIG = "config.json"
+
+
+class Agree(NamedTuple):
+    """Where two stores must agree in a field, and the option, or the file of the checkpoint, that determines it."""
+
+    between: Between
+    option: str = ""
+
+
+_HASH = Agree(_ENCODE | UPDATE | SEARCH | EXPLAIN | EXPORT, "encoder")
+_VARIANT = Agree(_ENCODE | UPDATE, CONFIG)
+_CORPUS = Agree(RESUME, "corpus")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A manifest, or an object in one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that are known, as JSON values."""
+        return msgspec.to_builtins(self)
+
+
+class FileRecord(Record, frozen=True, kw_only=True):
+    """A file of a directory: path, size in bytes, and BLAKE2b; version 0.1 wrote no checksums."""
+
+    file: FileName
+    bytes: Count
+    checksum: Text = None
+
+
+class FilesRecord(Record, frozen=True, kw_only=True):
+    """The files that a manifest lists, of whatever kind; None for version 0.1."""
+
+    files: list[FileRecord] | None = None
+
+
+class PartRecord(FileRecord, frozen=True, kw_only=True):
+    """A part of a vector store.
+
+    documents: vectors; more than texts where long documents are split into passages. texts: records of the corpus.
+    terms: number of terms per view. empty: vectors without a term. truncated: texts above the maximum length. digests:
+    the file of the digests of the texts; a store of an earlier version has none.
+    """
+
+    documents: Count
+    texts: Count = 0
+    terms: dict[str, Count] = {}
+    empty: Count = 0
+    truncated: Count = 0
+    digests: FileRecord | None = None
+
+    @property
+    def files(self) -> list[FileRecord]:
+        """The part and its digests."""
+        return [self] if self.digests is None else [self, self.digests]
+
+
+class StoreManifest(FilesRecord, frozen=True, kw_only=True):
+    """The plan of a vector store, and, once it is complete, its parts and totals.
+
+    Fields in which two stores must agree come first, in the order in which a difference is reported.
+    """
+
+    weight_hash: Annotated[Text, _HASH] = None
+    tokenizer_hash: Annotated[Text, _HASH] = None
+    english_prefix: Annotated[Text, Agree(_ENCODE | UPDATE | SEARCH | EXPORT, "english_prefix")] = None
+    source_prefix: Annotated[Text, Agree(_ENCODE | UPDATE | SEARCH | EXPORT, "encoder")] = None
+    lowercase: Annotated[bool | None, Agree(_ENCODE | UPDATE | SEARCH, "lowercase")] = None
+    corpus_hash: Annotated[Text, Agree(RESUME | EXPLAIN, "corpus")] = None
+    plain: Annotated[bool | None, Agree(INDEX, "plain")] = None
+    scale: Annotated[Factor, Agree(_ENCODE | INDEX | EXPLAIN | EXPORT, "scale")]
+    views: Annotated[list[str] | None, Agree(_ENCODE | INDEX, "views")] = None
+    pruning: Annotated[str | UnsetType | None, Agree(_ENCODE | INDEX | EXPORT, "prune")] = UNSET
+    max_length: Annotated[Count | None, Agree(_ENCODE | UPDATE | EXPLAIN, "max_length")] = None
+    split_passages: Annotated[bool | None, Agree(_ENCODE | UPDATE | EXPLAIN, "split_passages")] = None
+    echo_variant: Annotated[Any, _VARIANT] = UNSET
+    source_pool: Annotated[Any, _VARIANT] = UNSET
+    source_drop_special: Annotated[Any, _VARIANT] = UNSET
+    pivot_top_k: Annotated[Any, _VARIANT] = UNSET
+    source_top_k: Annotated[Any, _VARIANT] = UNSET
+    format: Annotated[Text, Agree(_ENCODE, "format")] = None
+    dtype: Annotated[Text, Agree(_ENCODE, "dtype")] = None
+    device: Annotated[Text, Agree(_ENCODE, "device")] = None
+    query_table_top_k: Annotated[int | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
+    # The vector of a text depends neither on the name of its encoder nor on the other texts.
+    encoder: Annotated[Text, Agree(RESUME, "encoder")] = None
+    batch_size: Annotated[Count | None, Agree(RESUME, "batch_size")] = None
+    part_size: Annotated[Count | None, Agree(RESUME, "part_size")] = None
+    kind: Annotated[Text, _CORPUS] = None
+    corpus: Annotated[Text, _CORPUS] = None
+    field_rule: Annotated[Text, _CORPUS] = None
+    texts: Annotated[Count | None, _CORPUS] = None
+    format_version: Annotated[Count | None, Agree(RESUME)] = None
+    # Not compared.
+    versions: dict[str, str] = {}
+    documents: Count = 0
+    terms_per_document: dict[str, float] | None = None
+    empty_documents: Count | None = None
+    truncated_documents: Count | None = None
+    parts: list[PartRecord] = []
+    corpus_paths: list[str] | None = None
+
+    @property
+    def rules(self) -> list[str]:
+        """The pruning rules, as texts."""
+        return (self.pruning or "").split()
+
+    @property
+    def has_checksums(self) -> bool:
+        """Whether every part has a checksum, so that the manifest determines their content."""
+        return bool(self.parts) and all(part.checksum for part in self.parts)
+
+
+class VocabularyRecord(Record, frozen=True, kw_only=True):
+    """The terms of a store: pieces of both views, and the prefixes of their terms."""
+
+    english_prefix: str
+    source_prefix: str
+    english: list[str]
+    source: list[str]
+
+
+class ShardRecord(Record, frozen=True, kw_only=True):
+    """The number of a shard, from 0, and of how many it is."""
+
+    id: Count
+    num: Count
+
+
+class UpdateRecord(Record, frozen=True, kw_only=True):
+    """An update of an index.
+
+    since: documents that the new vectors lack were deleted. request: digest of what was asked for. The corpus is that
+    of the documents that were added.
+    """
+
+    documents: Count
+    deleted: Count = 0
+    since: bool = False
+    corpus: Text = None
+    corpus_hash: Text = None
+    corpus_paths: list[str] | None = None
+    request: Text = None
+    stored_checksum: Text = None
+
+
+class IndexManifest(FilesRecord, frozen=True, kw_only=True):
+    """An index.
+
+    postings: terms of all documents, an upper bound once documents were replaced or deleted. vectors: the store that
+    it was built from.
+    """
+
+    format_version: int
+    engine: str
+    exactness: str
+    documents: Count
+    empty_documents: Count
+    id_with_space: Text
+    postings: Count
+    query_scale: Factor
+    vectors: StoreManifest
+    build_settings: dict[str, Factor] = {}
+    search_settings: dict[str, Factor] = {}
+    shard: ShardRecord | None = None
+    topics: Text = None
+    fields: dict[str, str] | None = None
+    stores_vectors: bool | None = None
+    stored_checksum: Text = None
+    recall: dict[str, Any] | None = None
+    milco_pyserini: Text = None
+    lucene: Text = None
+    qdrant_edge: Text = None
+    corpus_paths: list[str] | None = None
+    updates: list[UpdateRecord] = []
+
+
+class RemoteManifest(IndexManifest, frozen=True, kw_only=True):
+    """An index that a server holds: in a collection of a target, at URLs."""
+
+    target: str
+    urls: list[str]
+    collection: str
+    fingerprint: str
+    schema: dict[str, Any] | None = None
+    languages: dict[str, Count] = {}
+
+
+class ExportManifest(FilesRecord, frozen=True, kw_only=True):
+    """The files of an export. vectors: the fields of the store by which users know it."""
+
+    format_version: int
+    target: str
+    collection: str
+    fingerprint: str
+    vectors: StoreManifest
+    since: Text = None
+    shard: ShardRecord | None = None
+    topics: Text = None
+    stored_checksum: Text = None
+    milco_pyserini: Text = None
+    documents: Count = 0
+    empty_documents: Count = 0
+    deleted: Count = 0
+
+
+@lru_cache
+def _agreements() -> dict[str, Agree]:
+    hints = get_type_hints(StoreManifest, include_extras=True).items()
+    last = {name: getattr(kind, "__metadata__", (None,))[-1] for name, kind in hints}
+    return {name: agree for name, agree in last.items() if isinstance(agree, Agree)}
+
+
+def option_of(name: str) -> str:
+    """Return the option, or the file of the checkpoint, that determines a field of a store."""
+    return _agreements()[name].option
+
+
+def must_agree(between: Between) -> tuple[str, ...]:
+    """Return the fields in which two stores must agree."""
+    return tuple(name for name, agree in _agreements().items() if between in agree.between)
+
+
+def may_differ(between: Between, recorded: StoreManifest) -> set[str]:
+    """Return the fields in which a plan may differ from a manifest or an older plan; others must agree.
+
+    Earlier versions recorded no variants of the views.
+    """
+    agreements = _agreements()
+    unknown = {name for name, agree in agreements.items() if agree is _VARIANT and getattr(recorded, name) is UNSET}
+    return unknown | (set(StoreManifest.__struct_fields__) - set(must_agree(between)))
+
+
+def known_fields(record: Record | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a record that differ from their defaults, or a mapping as it is."""
+    if isinstance(record, Mapping):
+        return record
+    known = {}
+    for field in msgspec.structs.fields(record):
+        is_plain = field.default_factory is msgspec.NODEFAULT
+        value, default = getattr(record, field.name), field.default if is_plain else field.default_factory()
+        if value != default:
+            known[field.name] = value
+    return known
+
+
+def differences(
+    recorded: Record | Mapping[str, Any], wanted: Record | Mapping[str, Any], ignored: Collection[str] = ()
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, recorded and wanted value of each field of wanted that differs. None, "" and missing are the same.
+
+    Args:
+        wanted: fields that a record does not know are not compared; those of a mapping are.
+        ignored: fields that may differ.
+    """
+    before = known_fields(recorded)
+    for name, value in known_fields(wanted).items():
+        old = before.get(name)
+        if name in ignored or (old or None) == (value or None):
+            continue
+        if isinstance(old, Record) and isinstance(value, Record):
+            yield from ((f"{name}.{field}", *values) for field, *values in differences(old, value))
+        else:
+            yield name, old or None, value or None
+
+
+def convert(value: Any, kind: type[R]) -> R:
+    """Return a JSON value as a record. Raises ValueError, with one sentence that names the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+    text = re.sub(r"`str` matching regex .*", _FILE_NAME, text)
+    text = re.sub(
+        r"`([\w| ]+)`", lambda kinds: re.sub(r"\w+", lambda name: _NAMES.get(name[0], name[0]), kinds[1]), text
+    )
+    raise ValueError(f"{place[:-1][:_SHOWN]}: {text[0].lower()}{text[1:]}".removeprefix(": "))

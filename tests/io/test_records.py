@@ -1,0 +1,108 @@
+"""Records of manifests: every setting is compared, options exist, damage is one sentence, and one lifecycle."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli.encode import EncodeOptions
+from milco_pyserini.cli.index import IndexOptions
+from milco_pyserini.encode.plan import EncodePlan
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.records import (
+    CONFIG,
+    RESUME,
+    SEARCH,
+    Between,
+    IndexManifest,
+    StoreManifest,
+    convert,
+    differences,
+    may_differ,
+    must_agree,
+    option_of,
+)
+
+STORE = {
+    "format_version": 1,
+    "scale": 100.0,
+    "documents": 1,
+    "parts": [{"file": "parts/a", "bytes": 1, "documents": 1}],
+}
+
+
+@pytest.mark.parametrize("given", [{"views": ("pivot",), "prune": ("top-k:3",)}, {"dense": True, "pooling": "cls"}])
+def test_every_setting_that_a_store_records_is_compared(given: dict) -> None:
+    """Otherwise it would determine vectors, and no comparison would know of it."""
+    plan = EncodePlan(max_length=9, dtype="float32", **given)
+    assert plan.manifest_fields().keys() <= set(must_agree(RESUME)) | {"scale"}
+
+
+def test_the_options_of_the_fields_exist() -> None:
+    """An error that names the option of a field names one of milco encode or milco index."""
+    options = {field.name for kind in (EncodeOptions, IndexOptions) for field in dataclasses.fields(kind)}
+    names = {name for between in Between for name in must_agree(between)}
+    assert {option_of(name) for name in names} <= options | {CONFIG, ""}
+    assert must_agree(SEARCH)[:2] == ("weight_hash", "tokenizer_hash")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"scale": "x"}, "scale: expected number, got string"),
+        ({"scale": 0}, "scale: expected number > 0.0"),
+        ({"documents": -1}, "documents: expected integer >= 0"),
+        ({"parts": [{"file": "../a", "bytes": 1, "documents": 1}]}, r"parts[0].file: expected the relative path of a"),
+        ({"parts": [{"file": "a"}]}, "parts[0]: object missing required field bytes"),
+        ({"views": [3]}, "views[0]: expected string, got integer"),
+    ],
+)
+def test_a_wrong_field_is_one_sentence(change: dict, sentence: str) -> None:
+    """It names the field and what is expected."""
+    with pytest.raises(ValueError) as error:
+        convert(STORE | change, StoreManifest)
+    assert str(error.value).startswith(sentence) and "`" not in str(error.value)
+
+
+def test_unknown_fields_are_ignored_and_null_is_not_missing() -> None:
+    """A manifest of another version opens. A variant that an older one did not record may differ, null may not."""
+    old, new = convert(STORE | {"later": 1}, StoreManifest), convert(STORE | {"pivot_top_k": None}, StoreManifest)
+    wanted = StoreManifest(scale=100.0, pivot_top_k=2)
+    assert not list(differences(old, wanted, may_differ(RESUME, old)))
+    assert list(differences(new, wanted, may_differ(RESUME, new))) == [("pivot_top_k", None, 2)]
+    assert convert(new.to_json(), StoreManifest) == new and new.to_json()["pivot_top_k"] is None
+
+
+def test_nested_differences_are_named() -> None:
+    """The parameter is a field of the vectors of an index."""
+    vectors = StoreManifest(scale=100.0, pruning=None)
+    about = {"format_version": 1, "engine": "exact", "exactness": "", "documents": 1, "empty_documents": 0}
+    index = IndexManifest(**about, id_with_space=None, postings=1, query_scale=1.0, vectors=vectors)
+    wanted = {"engine": "exact", "vectors": StoreManifest(scale=100.0, pruning="top-k:3")}
+    assert list(differences(index, wanted)) == [("vectors.pruning", None, "top-k:3")]
+
+
+def test_one_lifecycle(tmp_path: Path) -> None:
+    """Absent, partial and complete, of the same and of other parameters."""
+    path = tmp_path / "output"
+
+    def action(overwrite: bool = False, seed: int = 1, complete: bool = True, known: bool = True) -> Action:
+        return Artifact(path, Path.is_dir, {"seed": 1} if known else None, complete).action({"seed": seed}, overwrite)
+
+    assert action() is Action.CREATE
+    path.mkdir()
+    assert action() is Action.CREATE
+    (path / "file").touch()
+    assert action() is Action.KEEP
+    assert action(complete=False) is action(complete=False, overwrite=True) is Action.RESUME
+    assert action(overwrite=True) is action(seed=2, overwrite=True) is action(known=False, overwrite=True)
+    assert action(overwrite=True) is Action.REPLACE
+    with pytest.raises(
+        MilcoError, match=r"output was begun with seed 1, not 2: choose another `output`, or start over "
+    ):
+        action(seed=2)
+    with pytest.raises(MilcoError, match="output exists, and what it was made from is not known"):
+        action(known=False)
+    with pytest.raises(MilcoError, match="not written by this command"):
+        Artifact(path, lambda _: False, {}).action({}, overwrite=True)

@@ -139,7 +139,7 @@ def encode_corpus(
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
         old.validate(structs.replace(wanted, query_table_top_k=wanted.query_table_top_k or None))
-        old.load(part_encoder)
+        old.load()
     num_parts = -(-report.records // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     with StoreWriter(output, wanted, overwrite) as writer:

@@ -146,17 +146,12 @@ class PartEncoder:
             write_parquet(file, part.ids, vectors)
         else:
             vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
-        texts = self.count(part, vectors)
-        return EncodedPart.of(part.number, file.getvalue(), texts, plan.views, sum(map(len, part.rows)))
-
-    def count(self, part: TokenizedPart, vectors: SparseBatch) -> NDArray[np.void]:
-        """Return TEXT [B] with the counts of the vectors in the file of a part."""
         texts = part.texts.copy()
         first = np.cumsum(texts["vectors"], dtype=np.int64) - texts["vectors"]
         texts["empty"] = np.add.reduceat((vectors.lengths() == 0).astype(np.int64), first)
-        for view in self.plan.views:
+        for view in plan.views:
             texts[view] = np.add.reduceat(vectors.view(view).lengths(), first)
-        return texts
+        return EncodedPart.of(part.number, file.getvalue(), texts, plan.views, sum(map(len, part.rows)))
 
 
 def vector_ids(records: Sequence[Document | Query], counts: NDArray[np.integer], passages: bool) -> list[str]:

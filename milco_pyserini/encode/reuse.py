@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.console import Progress, log
-from milco_pyserini.corpora import Document, Query, open_corpus, open_topics
-from milco_pyserini.corpora.catalog import local_corpus_name
-from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.encode.parts import TEXT, EncodedPart, PartEncoder, text_digests, vector_ids
+from milco_pyserini.corpora import Document, Query
+from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, differences, may_differ, option_of
@@ -59,12 +56,8 @@ class ReusableStore:
         self.path = path
         self.manifest = open_manifest(path)
         self.validate(plan)
-        self._has_digests = all(part.digests for part in self.manifest.parts)
-        if not self._has_digests and local_corpus_name(self.manifest) is None:
-            raise MilcoError(
-                f"`reuse={path}`: an earlier version wrote it, without digests of its texts, and its corpus "
-                f"{self.manifest.corpus} is not on this machine: encode once without `reuse`"
-            )
+        if not all(part.digests for part in self.manifest.parts):
+            raise MilcoError(f"`reuse={path}`: version 0.1 wrote it, without digests of its texts: omit `reuse` once")
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
@@ -85,12 +78,8 @@ class ReusableStore:
                 "or without `reuse`"
             )
 
-    def load(self, encoder: PartEncoder) -> None:
-        """Read the digests of all texts; those of a store of an earlier version are made from its corpus.
-
-        Raises MilcoError if a file of them is missing or has changed, or the corpus has.
-        """
-        self._made = [] if self._has_digests else list(self._texts_of_corpus(encoder))
+    def load(self) -> None:
+        """Read the digests of all texts. Raises MilcoError if a file of them is missing or has changed."""
         # Copies: a view would keep the counts in memory.
         digests = [self._texts(number)["digest"].copy() for number in range(len(self.manifest.parts))]
         # The first text of each part, by its position among all texts.
@@ -147,8 +136,6 @@ class ReusableStore:
 
     def _texts(self, number: int) -> NDArray[np.void]:
         """Return the digests and counts of an old part's texts: TEXT [B]."""
-        if self._made:
-            return self._made[number]
         part = self.manifest.parts[number]
         digests = part.digests or part
         with intact(self.path, digests.file):
@@ -156,40 +143,6 @@ class ReusableStore:
             if texts.dtype != TEXT or texts["vectors"].sum() != part.documents:
                 raise ValueError("not the digests of this part")
         return texts
-
-    def _texts_of_corpus(self, encoder: PartEncoder) -> Iterator[NDArray[np.void]]:
-        """Yield what _texts() returns of each part, from the corpus and the vectors."""
-        manifest = self.manifest
-        open_records: Any = open_topics if manifest.kind == "topics" else open_corpus
-        records, digest = iter(open_records(manifest.corpus, skip_bad_lines=True)), TextDigest()
-        groups = VectorStore.open(self.path).batches()
-        log(f"{self.path}: an earlier version wrote it, without digests of its texts: reading {manifest.corpus}")
-        progress = Progress("texts", manifest.texts)
-        for number, part in enumerate(manifest.parts):
-            batch = list(itertools.islice(records, part.texts))
-            for record in batch:
-                digest.add(record)
-            if len(batch) < part.texts:
-                break
-            tokens = encoder.tokenize(number, batch)
-            ids: list[str] = []
-            vectors = []
-            while len(ids) < part.documents:
-                names, rows = next(groups)
-                ids += names
-                vectors.append(rows)
-            if ids != tokens.ids:
-                break
-            yield encoder.count(tokens, SparseBatch.concatenate(vectors, vectors[0].english_size))
-            progress.add(len(batch))
-        else:
-            progress.close(None)
-            if next(records, None) is None and digest.hexdigest() == manifest.corpus_hash:
-                return
-        raise MilcoError(
-            f"`reuse={self.path}`: an earlier version wrote it, without digests of its texts, and its corpus "
-            f"{manifest.corpus} has changed since: encode once without `reuse`"
-        )
 
     def _vectors(self, texts: NDArray[np.void], file: Path, content: bytes) -> list[list[Any]]:
         """Return the vectors of each text of a part: lines from the vector on, or columns and weights."""

@@ -84,12 +84,11 @@ class FilesRecord(Record, frozen=True, kw_only=True):
     files: list[FileRecord] | None = None
 
 
-class PartRecord(FileRecord, frozen=True, kw_only=True):
-    """A part of a vector store.
+class PartRecord(FileRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """A part of a vector store. All of its fields are written, as version 0.3 reads them.
 
-    documents: vectors; more than texts where long documents are split into passages. texts: records of the corpus.
-    terms: number of terms per view. empty: vectors without a term. truncated: texts above the maximum length. digests:
-    the file of the digests of the texts; a store of an earlier version has none.
+    documents: vectors, more than texts where long documents are split into passages. terms: their number per view.
+    empty: vectors without a term. truncated: texts above the maximum length. digests: of the texts; None in 0.1.
     """
 
     documents: Count
@@ -123,6 +122,7 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     pruning: Annotated[str | UnsetType | None, Agree(_ENCODE | INDEX | EXPORT, "prune")] = UNSET
     max_length: Annotated[Count | None, Agree(_ENCODE | UPDATE | EXPLAIN, "max_length")] = None
     split_passages: Annotated[bool | None, Agree(_ENCODE | UPDATE | EXPLAIN, "split_passages")] = None
+    query_table_top_k: Annotated[int | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
     echo_variant: Annotated[Any, _VARIANT] = UNSET
     source_pool: Annotated[Any, _VARIANT] = UNSET
     source_drop_special: Annotated[Any, _VARIANT] = UNSET
@@ -131,7 +131,6 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     format: Annotated[Text, Agree(_ENCODE, "format")] = None
     dtype: Annotated[Text, Agree(_ENCODE, "dtype")] = None
     device: Annotated[Text, Agree(_ENCODE, "device")] = None
-    query_table_top_k: Annotated[int | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
     # The vector of a text depends neither on the name of its encoder nor on the other texts.
     encoder: Annotated[Text, Agree(RESUME, "encoder")] = None
     batch_size: Annotated[Count | None, Agree(RESUME, "batch_size")] = None
@@ -185,8 +184,8 @@ class UpdateRecord(Record, frozen=True, kw_only=True):
     """
 
     documents: Count
-    deleted: Count = 0
-    since: bool = False
+    deleted: Count | None = None
+    since: bool | None = None
     corpus: Text = None
     corpus_hash: Text = None
     corpus_paths: list[str] | None = None
@@ -320,8 +319,6 @@ def convert(value: Any, kind: type[R]) -> R:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$.")
-    text = re.sub(r"`str` matching regex .*", _FILE_NAME, text)
-    text = re.sub(
-        r"`([\w| ]+)`", lambda kinds: re.sub(r"\w+", lambda name: _NAMES.get(name[0], name[0]), kinds[1]), text
-    )
+    text = re.sub(r"`str` matching regex .*", _FILE_NAME, text).replace("`", "")
+    text = re.sub(r"\w+", lambda word: _NAMES.get(word[0], word[0]), text)
     raise ValueError(f"{place[:-1][:_SHOWN]}: {text[0].lower()}{text[1:]}".removeprefix(": "))

@@ -51,7 +51,7 @@ MESSAGES = {
         "may be numbered, as in cuda:1."
     ),
     "encode --corpus docs.tsv --encoder mini --output notes": (
-        "milco encode: error: notes exists and is not a vector store, so it is never replaced: choose another --output"
+        "milco encode: error: notes was not written by this command, so it is never replaced: choose another --output"
     ),
     "encode query-table --encoder mini": "milco encode query-table: error: --output is required",
     "index": "milco index: error: which --vectors? there are vectors/a, vectors/b",
@@ -79,7 +79,8 @@ MESSAGES = {
         "milco index: error: an index is built from --vectors: make them with milco encode --corpus docs.tsv"
     ),
     "index --vectors vectors/a --engine exact --prune top-k:3": (
-        "milco index: error: indexes/a.exact exists: choose another --output, or replace it with --overwrite"
+        "milco index: error: indexes/a.exact exists, and what it was made from is not known (its manifest is missing "
+        "or damaged, or has no checksums): choose another --output, or start over with --overwrite"
     ),
     "index --vectors vectors/a --views pivot --prune source:top-k:2": (
         "milco index: error: --prune source:top-k:2 is for the source view, and only --views pivot is kept"
@@ -161,7 +162,8 @@ MESSAGES = {
         "milco train sct: error: --group-size 1: --loss kd compares the passages of a query, give 2 or more"
     ),
     "train sct --preset paper-sct --data pairs.jsonl --model mini --output notes": (
-        "milco train sct: error: notes exists and is not a training run: choose another --output"
+        "milco train sct: error: notes was not written by this command, so it is never replaced: choose another "
+        "--output"
     ),
 }
 

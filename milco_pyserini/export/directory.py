@@ -1,5 +1,6 @@
 """Write the files of an export: a directory that is complete or absent, and explains itself."""
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.io.manifest import (
     MANIFEST,
+    DamagedError,
     describe_files,
     list_files,
     read_manifest,
@@ -60,7 +62,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         "milco_pyserini": __version__,
     }
     recorded = None
-    if is_export(output):
+    with contextlib.suppress(DamagedError):
         recorded = read_manifest(output, ExportManifest)
     artifact = Artifact(output, is_export, recorded)
     if artifact.action(determining, overwrite) is Action.KEEP and recorded is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import is_taken, recover_directory, validate_output_directory, validate_writable
+from milco_pyserini.io.files import is_taken, recover_directory, validate_replaceable, validate_writable
 from milco_pyserini.io.records import Record, differences
 
 _LONGEST = 60
@@ -63,7 +63,7 @@ class Artifact:
             MilcoError: something else is at path, it cannot be written, or, without overwrite, it was begun with other
                 parameters.
         """
-        validate_output_directory(self.path, True, self.is_owned, writable=False)
+        validate_replaceable(self.path, True, self.is_owned)
         difference = self.difference(wanted)
         if not is_taken(self.path, but_partial=self.in_place):
             action = Action.CREATE

@@ -142,14 +142,14 @@ def atomic_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], boo
         validate_writable(place)
         _make_directory(place.parent)
         recover_directory(place)
-        _validate_replaceable(path, overwrite, is_owned)
+        validate_replaceable(path, overwrite, is_owned)
         with _partial(place) as temporary:
             temporary.mkdir()
             yield temporary
             sync_tree(temporary)
             # Wait without a limit: finished work is not lost because another program holds the lock.
             with locks.locked_directory(place.parent, limit=None):
-                _validate_replaceable(path, overwrite, is_owned)
+                validate_replaceable(path, overwrite, is_owned)
                 _replace_directory(place, temporary)
 
 
@@ -222,22 +222,19 @@ def validate_writable(path: Path, parameter: str = "output", inside: bool = Fals
         raise MilcoError(f"`{parameter}={path}` cannot be written: no new file in {above} ({error.strerror})") from None
 
 
-def validate_output_directory(
-    path: Path, overwrite: bool, is_owned: Callable[[Path], bool], writable: bool = True
-) -> None:
-    """Raise MilcoError if path cannot be written, or exists, unless it is an empty directory or may be overwritten.
+def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
+    """Raise MilcoError if path cannot be written, or validate_replaceable() does."""
+    validate_replaceable(path, overwrite, is_owned)
+    validate_writable(path)
+
+
+def validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
+    """Raise MilcoError if path exists, unless it is an empty directory or may be overwritten.
 
     Args:
         is_owned: returns whether a directory was written by this command. Any other is never replaced, with or without
             overwrite: it may be a home directory.
-        writable: whether path has to be writable.
     """
-    _validate_replaceable(path, overwrite, is_owned)
-    if writable:
-        validate_writable(path)
-
-
-def _validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
     if not is_taken(path):
         return
     if not (path.is_dir() and is_owned(path)):

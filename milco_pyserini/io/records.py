@@ -28,20 +28,13 @@ _SHOWN = 60
 class Between(Flag):
     """Two manifests that are compared."""
 
-    # Two runs that fill one store.
-    RESUME = auto()
-    # A new store, and the finished one whose vectors are reused in it.
-    REUSE = auto()
-    # An index, and documents that are added to it. Fields that only one of them states may differ.
-    UPDATE = auto()
-    # The same two, in fields that milco index can change. A missing field is a value, too.
-    INDEX = auto()
-    # The documents of an index, and encoded topics. Fields that only one of them states may differ.
-    SEARCH = auto()
-    # An index, and the store in which an explanation looks up its vectors.
-    EXPLAIN = auto()
-    # The vectors that a server holds, and those that are exported to it.
-    EXPORT = auto()
+    RESUME = auto()  # Two runs that fill one store.
+    REUSE = auto()  # A new store, and the finished one whose vectors are reused in it.
+    UPDATE = auto()  # An index, and documents that are added to it; a field that only one states may differ.
+    INDEX = auto()  # The same two, in fields that milco index can change; a missing field is a value.
+    SEARCH = auto()  # The documents of an index, and encoded topics; a field that only one states may differ.
+    EXPLAIN = auto()  # An index, and the store in which an explanation looks up its vectors.
+    EXPORT = auto()  # The vectors that a server holds, and those that are exported to it.
 
 
 RESUME, REUSE, UPDATE, INDEX, SEARCH, EXPLAIN, EXPORT = Between
@@ -280,19 +273,6 @@ def may_differ(between: Between, recorded: StoreManifest) -> set[str]:
     return unknown | (set(StoreManifest.__struct_fields__) - set(must_agree(between)))
 
 
-def known_fields(record: Record | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a record that differ from their defaults, or a mapping as it is."""
-    if isinstance(record, Mapping):
-        return record
-    known = {}
-    for field in msgspec.structs.fields(record):
-        is_plain = field.default_factory is msgspec.NODEFAULT
-        value, default = getattr(record, field.name), field.default if is_plain else field.default_factory()
-        if value != default:
-            known[field.name] = value
-    return known
-
-
 def differences(
     recorded: Record | Mapping[str, Any], wanted: Record | Mapping[str, Any], ignored: Collection[str] = ()
 ) -> Iterator[tuple[str, Any, Any]]:
@@ -302,9 +282,11 @@ def differences(
         wanted: fields that a record does not know are not compared; those of a mapping are.
         ignored: fields that may differ.
     """
-    before = known_fields(recorded)
-    for name, value in known_fields(wanted).items():
-        old = before.get(name)
+    for name in wanted if isinstance(wanted, Mapping) else wanted.to_json():
+        old, value = (
+            record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
+            for record in (recorded, wanted)
+        )
         if name in ignored or (old or None) == (value or None):
             continue
         if isinstance(old, Record) and isinstance(value, Record):

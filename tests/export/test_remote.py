@@ -111,7 +111,8 @@ def test_a_collection_that_was_changed_needs_its_new_index(
     with pytest.raises(MilcoError, match=f"{name} of .* does not hold the vectors of old"):
         open_index("old").searcher()
     assert fill(server, store, next(NAMES), "--output", str(path)) == 2
-    assert f"{path} exists: choose another --output, or replace it with --overwrite" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{path} was begun with collection {name}, not " in error and "start over with --overwrite" in error
 
 
 def test_an_index_without_a_field_of_docids_is_completed_and_searched(server: Server, store: Path) -> None:

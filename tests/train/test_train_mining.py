@@ -130,7 +130,7 @@ def test_a_complete_output_is_kept(data: Path, tmp_path: Path, capsys: pytest.Ca
     written = (output / "pairs.ja.jsonl.gz").read_bytes()
     assert sorted(path.name for path in output.iterdir()) == ["manifest.json", "pairs.ja.jsonl.gz"]
     capsys.readouterr()
-    assert run(data, output) == 0 and "nothing to do" in capsys.readouterr().err
+    assert run(data, output) == 0 and "is up to date" in capsys.readouterr().err
     assert run(data, output, "--depth", "7") == 2
     assert "was begun with depth 100, not 7" in capsys.readouterr().err
     assert run(data, output, "--negatives", "1", "--overwrite") == 0

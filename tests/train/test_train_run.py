@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path,
         assert f"{run / 'model'} is damaged: config.json is empty; renamed to model.damaged." in errors
         assert all(torch.equal(tensor, before[key]) for key, tensor in weights(run).items())
     assert main(arguments) == 0
-    assert "nothing to do" in capfd.readouterr().err
+    assert "is up to date" in capfd.readouterr().err
 
 
 def test_an_unreadable_checkpoint_is_reported_in_one_line(
@@ -378,7 +378,7 @@ def test_a_finished_run_is_kept_and_other_options_are_refused(
     """The same command does nothing; another option is named; --overwrite replaces."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert main(sap(start, bitext, run)) == 0
-    assert "nothing to do" in capfd.readouterr().err
+    assert "is up to date" in capfd.readouterr().err
     assert main(sap(start, bitext, run, "--steps", "3")) == 2
     assert "was begun with steps 8, not 3" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
@@ -421,7 +421,7 @@ def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
     (tmp_path / "project" / "config.yaml").write_text("site: theirs\n")
     for options in ([], ["--overwrite"]):
         error = refused(capfd, sap(start, bitext, tmp_path / "project", *options))
-        assert f"{tmp_path / 'project'} exists" in error
+        assert f"{tmp_path / 'project'} was not written by this command" in error
     assert (tmp_path / "project" / "config.yaml").read_text() == "site: theirs\n"
     data = shutil.copytree(bitext, run / "data")
     for options in (["--bitext", str(data)], ["--model", str(run / "checkpoint-4")]):

@@ -8,6 +8,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -120,12 +121,13 @@ class StoreWriter:
                 record = convert(read_json(self._record_path(number)), PartRecord)
             elif self.is_complete:
                 # Another process may have completed the store and removed the records.
-                record = dict(enumerate(self._manifest().parts)).get(number)
+                record = dict(enumerate(self._manifest.parts)).get(number)
         if record is None:
             return None
         files = [(self.path / file.file, file.bytes) for file in record.files]
         return record if all(path.is_file() and path.stat().st_size == size for path, size in files) else None
 
+    @cached_property
     def _manifest(self) -> StoreManifest:
         return read_record(read_json(self.path / MANIFEST), StoreManifest, self.path)
 
@@ -139,7 +141,7 @@ class StoreWriter:
             vocabulary: of the store.
         """
         was_complete = self.is_complete
-        numbers = range(len(self._manifest().parts)) if was_complete else list(numbers)
+        numbers = range(len(self._manifest.parts)) if was_complete else list(numbers)
         records = {number: record for number in numbers if (record := self.record(number))}
         if records:
             log(f"{self.path}: verifying the checksums of {counted(len(records), 'part')}")

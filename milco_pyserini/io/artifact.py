@@ -63,12 +63,15 @@ class Artifact:
             MilcoError: something else is at path, it cannot be written, or, without overwrite, it was begun with other
                 parameters.
         """
-        validate_replaceable(self.path, True, self.is_owned)
         difference = self.difference(wanted)
+        is_same = self.recorded is not None and not difference
+        if is_same and self.is_complete and not overwrite and is_taken(self.path):
+            return Action.KEEP
+        validate_replaceable(self.path, True, self.is_owned)
         if not is_taken(self.path, but_partial=self.in_place):
             action = Action.CREATE
-        elif self.recorded is not None and not difference:
-            action = Action.RESUME if not self.is_complete else Action.REPLACE if overwrite else Action.KEEP
+        elif is_same and not self.is_complete:
+            action = Action.RESUME
         elif overwrite:
             action = Action.REPLACE
         elif self.recorded is None:

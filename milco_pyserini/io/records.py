@@ -19,6 +19,7 @@ R = TypeVar("R", bound="Record")
 _FILE_NAME = "the relative path of a file in this directory"
 Count = Annotated[int, Meta(ge=0)]
 Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+Setting = Annotated[int, Meta(gt=0)] | Factor
 FileName = Annotated[str, Meta(pattern=r"(?s)^(?!/|\./*$)(?!(?:.*/)?\.\.(?:/|$))[^\0]+$")]
 Text = str | None
 _NAMES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "array": "list"}
@@ -202,8 +203,8 @@ class IndexManifest(FilesRecord, frozen=True, kw_only=True):
     postings: Count
     query_scale: Factor
     vectors: StoreManifest
-    build_settings: dict[str, Factor] = {}
-    search_settings: dict[str, Factor] = {}
+    build_settings: dict[str, Setting] = {}
+    search_settings: dict[str, Setting] = {}
     shard: ShardRecord | None = None
     topics: Text = None
     fields: dict[str, str] | None = None

@@ -22,7 +22,16 @@ from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
-from milco_pyserini.io.manifest import MANIFEST, read_checked, read_record, validate_documents, validate_files
+from milco_pyserini.io.manifest import (
+    MANIFEST,
+    OTHER_CONTENT,
+    DamagedError,
+    read_checked,
+    read_record,
+    validate_documents,
+    validate_files,
+    validate_size,
+)
 from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
 from milco_pyserini.sparse.quantization import (
@@ -83,12 +92,12 @@ class VectorStore:
     def read_parts(self) -> Iterator[tuple[Path, bytes]]:
         """Yield file and content of each part, in order.
 
-        Raises MilcoError if a part is missing or has another size, before the first is read, or has another checksum
+        Raises DamagedError if a part is missing or has another size, before the first is read, or has another checksum
         than the manifest states.
         """
         parts = self.manifest.parts[shard_span(len(self.manifest.parts), *self.shard)]
         for part in parts:
-            _validate_size(self.path, part)
+            validate_size(self.path, part)
         for part in parts:
             yield self.path / part.file, read_part(self.path, part)
 
@@ -340,20 +349,13 @@ def read_vocabulary(directory: Path, files: Iterable[FileRecord] | None) -> Voca
 def read_part(path: Path, part: FileRecord) -> bytes:
     """Return the content of a part, or of its digests, of the store at path.
 
-    part: its path, size and checksum in the manifest. Raises MilcoError if the file is not what the manifest states.
+    part: its path, size and checksum in the manifest. Raises DamagedError if the file is not what the manifest states.
     """
-    file = _validate_size(path, part)
-    content = file.read_bytes()
+    validate_size(path, part)
+    content = (path / part.file).read_bytes()
     if part.checksum and checksum_bytes(content) != part.checksum:
-        raise MilcoError(f"{file} has changed: its checksum is not that of {MANIFEST}. {_FIX}")
+        raise DamagedError(path, part.file, OTHER_CONTENT)
     return content
-
-
-def _validate_size(path: Path, part: FileRecord) -> Path:
-    file = path / part.file
-    if not file.is_file() or file.stat().st_size != part.bytes:
-        raise MilcoError(f"{file} is missing or not of {part.bytes:,} bytes. {_FIX}")
-    return file
 
 
 def write_jsonl(

@@ -127,7 +127,7 @@ def is_finished(config: TrainingConfig) -> bool:
                 "start over with `overwrite=True`"
             )
         recorded = read_json(saved)
-    is_complete = model.exists() and not find_damage(model)
+    is_complete = _is_run(run) and model.exists() and not find_damage(model)
     found = Artifact(run, _is_run, recorded, is_complete, _FREE, in_place=True)
     # Options may change as long as there is no checkpoint.
     if found.action(config_values(config) if recorded else {}, config.overwrite) is not Action.KEEP:

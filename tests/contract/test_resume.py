@@ -165,7 +165,7 @@ def test_a_store_to_reuse_must_be_intact(
         before = (store / file).read_bytes()
         (store / file).write_bytes(before.replace(before[-9:-4], b"xxxxx"))
         assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 2
-        assert f"{store / file} has changed: its checksum is not that of manifest.json" in capsys.readouterr().err
+        assert f"{store} is damaged ({file}: checksum mismatch" in capsys.readouterr().err
         (store / file).write_bytes(before)
     assert encode(changed, tmp_path / "new", "--reuse", str(store)) == 0
 

@@ -134,7 +134,7 @@ class RemoteSearcher(EngineSearcher):
     ) -> None:
         super().__init__(Remote.name, directory, manifest.documents)
         self._server = server
-        self._target = find_target(manifest["target"])
+        self._target = find_target(manifest.target)
         self._name = name
         self._timeout = timeout
         self._columns = {term: column for column, term in enumerate(terms)}

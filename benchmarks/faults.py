@@ -62,7 +62,7 @@ from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import PARTIAL, checksum_bytes
+from milco_pyserini.io.files import PARTIAL
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.options import option
 

@@ -245,7 +245,7 @@ def _topic_texts(name: str, task: RetrievalTask) -> list[str]:
         return list(task.texts)
     path = Path(task.topics)
     about = read_json(path / MANIFEST) if is_json_with(path / MANIFEST, "corpus") else {}
-    places = {field: about.get(field) for field in ("corpus", "corpus_paths")}
+    places: dict[str, Any] = {field: about.get(field) for field in ("corpus", "corpus_paths")}
     corpus = _texts_of(name, path, StoreManifest(scale=1.0, **places))
     texts = {query.id: query.text for query in open_topics(corpus)}
     missing = [topic for topic in task.ids if topic not in texts]

@@ -20,7 +20,7 @@ from milco_pyserini.io.manifest import (
     validate_documents,
     validate_size,
 )
-from milco_pyserini.io.records import FileRecord, FilesRecord, StoreManifest
+from milco_pyserini.io.records import FilesRecord, StoreManifest
 from milco_pyserini.options import option
 
 _COPY = "Copy the damaged files again, rebuild the index with --overwrite, or rerun the encode command"

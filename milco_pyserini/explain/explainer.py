@@ -121,7 +121,7 @@ class Explainer:
         indexed = {docid: indexed_weights(self._engine, self.index, docid, terms) for docid in wanted}
         balances = self._searcher.balance_terms(vector, wanted, request.balance) if request.balance else {}
         explanations = []
-        lookup = None if self.index.vectors.get("plain") else self._documents
+        lookup = None if self.index.vectors.plain else self._documents
         found = {} if lookup is None else lookup.find(wanted)
         for docid in wanted:
             document = self._document(docid, found.get(docid))

@@ -96,7 +96,7 @@ class Vectors:
     @cached_property
     def fingerprint(self) -> str:
         """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
-        parts = [part.checksum or part.to_json() for part in self.manifest.parts]
+        parts = [part.checksum for part in self.manifest.parts]
         about = {name: getattr(self.about, name) for name in must_agree(EXPORT)}
         about["pruning"] = about["pruning"] or None
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))

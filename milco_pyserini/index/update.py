@@ -285,13 +285,13 @@ def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Eng
                 target.hardlink_to(source)
                 continue
         found = copy_file(source, target)
-        if listed.checksum not in (None, found):
+        if listed.checksum != found:
             raise DamagedError(old, listed.file, OTHER_CONTENT)
 
 
 def _describe_files(directory: Path, old: Path, manifest: IndexManifest) -> list[FileRecord]:
     """Return path, size and checksum of all files; those that the old index has, too, are not read again."""
-    known = {listed.file: listed for listed in manifest.files or ()}
+    known = {listed.file: listed for listed in manifest.files}
     paths = list_files(directory)
     kept = [path for path in paths if path.as_posix() in known and (directory / path).samefile(old / path)]
     described = describe_files(directory, [path for path in paths if path not in kept])

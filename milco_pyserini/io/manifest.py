@@ -90,9 +90,7 @@ def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
 
 
 def unlisted_files(directory: Path, manifest: FilesRecord) -> list[str]:
-    """Return the files of an index's directory that its manifest does not list; none if it is of version 0.1."""
-    if manifest.files is None:
-        return []
+    """Return the files of an index's directory that its manifest does not list."""
     return [file.as_posix() for file in list_files(directory, [RECALL, *(file.file for file in manifest.files)])]
 
 
@@ -114,7 +112,7 @@ def describe_files(directory: Path, paths: Iterable[Path]) -> list[FileRecord]:
     return files
 
 
-def validate_files(directory: Path, files: Iterable[FileRecord] | None, content: int = _SMALL) -> None:
+def validate_files(directory: Path, files: Iterable[FileRecord], content: int = _SMALL) -> None:
     """Compare the sizes of a directory's files, and the checksums of the smallest, with its manifest.
 
     Args:
@@ -124,10 +122,10 @@ def validate_files(directory: Path, files: Iterable[FileRecord] | None, content:
         DamagedError: for the first file that differs.
     """
     left = content
-    for listed in sorted(files or (), key=lambda file: file.bytes):
+    for listed in sorted(files, key=lambda file: file.bytes):
         validate_size(directory, listed)
         left -= listed.bytes
-        if left >= 0 and listed.checksum and checksum(directory / listed.file) != listed.checksum:
+        if left >= 0 and checksum(directory / listed.file) != listed.checksum:
             raise DamagedError(directory, listed.file, OTHER_CONTENT)
 
 

@@ -65,17 +65,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileRecord(Record, frozen=True, kw_only=True):
-    """A file of a directory: path, size in bytes, and BLAKE2b; version 0.1 wrote no checksums."""
+    """A file of a directory: path, size in bytes, and BLAKE2b."""
 
     file: FileName
     bytes: Count
-    checksum: Text = None
+    checksum: str
 
 
 class FilesRecord(Record, frozen=True, kw_only=True):
-    """The files that a manifest lists, of whatever kind; None for version 0.1."""
+    """The files that a manifest lists, of whatever kind."""
 
-    files: list[FileRecord] | None = None
+    files: list[FileRecord] = []
 
 
 class PartRecord(FileRecord, frozen=True, kw_only=True, omit_defaults=False):
@@ -150,8 +150,8 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether every part has a checksum, so that the manifest determines their content."""
-        return bool(self.parts) and all(part.checksum for part in self.parts)
+        """Whether it lists parts with checksums, which external vectors lack, so that it determines their content."""
+        return bool(self.parts)
 
 
 class VocabularyRecord(Record, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[
 def differing_parts(old: VectorStore, new: VectorStore) -> tuple[VectorStore, VectorStore]:
     """Return both stores without the parts that they share, by checksum: the documents of these do not differ."""
     checksums = [{part.checksum for part in store.manifest.parts} for store in (old, new)]
-    shared = checksums[0] & checksums[1] - {None}
+    shared = checksums[0] & checksums[1]
 
     def differing(store: VectorStore) -> VectorStore:
         parts = [part for part in store.manifest.parts if part.checksum not in shared]

@@ -353,7 +353,7 @@ def read_part(path: Path, part: FileRecord) -> bytes:
     """
     validate_size(path, part)
     content = (path / part.file).read_bytes()
-    if part.checksum and checksum_bytes(content) != part.checksum:
+    if checksum_bytes(content) != part.checksum:
         raise DamagedError(path, part.file, OTHER_CONTENT)
     return content
 

@@ -16,6 +16,7 @@ from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
+from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.monitor import GroundingProbe

@@ -19,9 +19,8 @@ from milco_pyserini.cli.encode import main
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.io.files import PARTIAL
-from milco_pyserini.sparse import Vocabulary, open_store
 from milco_pyserini.io.records import StoreManifest
-from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse import Vocabulary, open_store
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]

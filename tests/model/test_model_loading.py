@@ -13,6 +13,7 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.search.reranking import CrossEncoder
 from milco_pyserini.train.config import StartOptions
+from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 

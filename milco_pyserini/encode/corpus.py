@@ -85,6 +85,7 @@ def encode_corpus(
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
     checkpoint = Checkpoint.open(plan.encoder)
+    plan = plan.with_format(checkpoint)
     if encoder is None:
         checkpoint.validate_length(plan.max_length)
     validate_shard_id(shard_id, shard_num)
@@ -103,6 +104,11 @@ def encode_corpus(
         field_rule=getattr(records, "field_rule", "text"),
         **plan.manifest_fields(),
     )
+    if checkpoint.is_bm25:
+        wanted = structs.replace(wanted, encoder=None)
+        device = "cpu" if device == "auto" else device
+        if launcher == RAY or reuse is not None:
+            raise MilcoError("encoder bm25 counts words again on this machine: omit `reuse`, and `launcher=ray`")
     # Cheap checks first, then one pass over the texts, then load the encoder.
     validate_output(output, wanted, overwrite)
     old = None if reuse is None else ReusableStore(Path(reuse), wanted)
@@ -127,6 +133,9 @@ def encode_corpus(
     if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
         plan = replace(plan, dtype="bfloat16")
     loaded: Any = encoder or plan.load_encoder(checkpoint, "cpu" if launcher == RAY else devices[0])
+    if checkpoint.is_bm25:
+        loaded = loaded.fitted(records, plan.resolve(loaded, topics))
+        plan = replace(plan, encoder=loaded.name)
     if not (topics or loaded.network.encodes_documents):
         raise MilcoError(
             f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
@@ -143,11 +152,15 @@ def encode_corpus(
     num_parts = -(-report.records // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)
     with StoreWriter(output, wanted, overwrite) as writer:
+        address = checkpoint.address
+        if checkpoint.is_bm25 and not topics:
+            loaded.save_pretrained(output)
+            address = str(output.resolve())
         writer.remove_damaged(parts, loaded.vocabulary)
         if writer.is_complete:
             log(f"{output} is up to date")
         else:
-            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, checkpoint.address)
+            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, address)
             if not writer.complete(num_parts, plan.views, loaded.vocabulary):
                 log(f"{output}: this shard is complete; the store will be once the other shards are")
                 return None

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
@@ -18,6 +20,7 @@ from milco_pyserini.model.configuration import QUERY_LIMITS, NetworkConfig, is_p
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
+from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.model.weights import NetworkWeights, make_config
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
@@ -220,6 +223,30 @@ class Network:
         row = torch.tensor([list(ids)], device=self.device)
         hidden = self.model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state
         return hidden[0], self.model.connector(hidden)[0]
+
+    @torch.inference_mode()
+    def token_scores(
+        self, ids: Sequence[int], columns: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the logits of one text's tokens for some pivot terms, and their echo weights.
+
+        Args:
+            ids: as for token_states().
+            columns: n pivot columns.
+
+        Returns:
+            Logits, float32 [S, n], and echo weights, float32 [S], which are 0 without a LexEcho head.
+        """
+        hidden, projected = self.token_states(ids)
+        weights = self.state_dict()
+        wanted = torch.from_numpy(columns.astype(np.int64)).to(self.device)
+        logits = functional.linear(projected, weights["decoder.weight"][wanted], weights["decoder.bias"][wanted])
+        echo = torch.zeros(len(ids))
+        if self.config.echo:
+            variant = self.config.echo_variant
+            head = (weights[f"echo.{name}"] for name in ("weight", "bias", "scale"))
+            echo = echo_weights(projected if variant == "paper" else hidden, variant, *head)
+        return logits.cpu().numpy(), echo.cpu().numpy()
 
     @cached_property
     def _exact(self) -> PackedForward | None:

@@ -21,6 +21,7 @@ _MODULES = {
     Kind.M3: "m3",
     Kind.QUERY_TABLE: "query_table",
     Kind.SENTENCE_TRANSFORMERS: "sentence_transformers",
+    Kind.BM25: "bm25",
 }
 
 

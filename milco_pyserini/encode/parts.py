@@ -100,7 +100,7 @@ class PartEncoder:
     def tokenize(self, number: int, records: Sequence[Document | Query]) -> TokenizedPart:
         """Return consecutive documents, passages ID#0, ID#1, ... of them, or queries as token ids."""
         plan, topics = self.plan, isinstance(records[0], Query)
-        tokenizer = self._encoder_of(topics).tokenizer
+        tokenizer = self._encoder_of(topics).tokenizer.of_records(records)
         texts = [encoded_text(record) for record in records]
         inputs = [text.lower() for text in texts] if plan.lowercase else texts
         counts = np.zeros(len(records), TEXT)

@@ -38,7 +38,7 @@ class EncodePlan:
         metavar="NAME|DIR",
         group=_ENCODER,
         help="checkpoint: hub name (NAME@REVISION pins a commit), directory, or mini (embedded); st:NAME|DIR for a "
-        "SparseEncoder of sentence-transformers",
+        "SparseEncoder of sentence-transformers; bm25 or bm25:LANG",
     )
     max_length: int | None = option(
         None, minimum=MIN_LENGTH, group=_ENCODER, help="tokens of a text (default: the checkpoint's)"
@@ -75,10 +75,10 @@ class EncodePlan:
         "", metavar="PREFIX", group=_SPARSE, help="prefix of English terms (the authors use e_)"
     )
     format: str = option(
-        "jsonl",
-        choices=FORMATS,
+        "auto",
+        choices=("auto", *FORMATS),
         group=_SPARSE,
-        help="jsonl (integer impacts, Anserini's) or parquet (float weights)",
+        help="jsonl (integer impacts, Anserini's), parquet (float weights), or auto: parquet for bm25, else jsonl",
     )
     part_size: int = option(8192, minimum=1, group=_SCALE_OUT, help="documents per part file")
 
@@ -96,6 +96,10 @@ class EncodePlan:
         from milco_pyserini.sparse.pruning import PruningRule
 
         return [PruningRule.parse(rule) for rule in self.prune]
+
+    def with_format(self, checkpoint: Checkpoint) -> "EncodePlan":
+        """Return the plan with the format of the vectors of a checkpoint in place of "auto"."""
+        return replace(self, format=FORMATS[checkpoint.is_bm25]) if self.format == "auto" else self
 
     def load_encoder(self, checkpoint: Checkpoint, device: str) -> "MilcoEncoder":
         """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
@@ -144,12 +148,12 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[st
     from milco_pyserini import __version__
 
     # A query table has the hashes of its encoder, and other vectors.
-    is_table = not encoder.network.encodes_documents
+    top_k = getattr(encoder.config, "top_k", None)
     return {
         **encoder.hashes,
         "source_prefix": encoder.vocabulary.source_prefix,
         **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS},
-        **({"query_table_top_k": encoder.config.top_k} if is_table else {}),
+        **({"query_table_top_k": top_k} if top_k else {}),
         "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,

@@ -102,9 +102,9 @@ class QueryTable(MilcoEncoder):
         """
         # "." has no name.
         path = Path(output) if Path(output).name else Path(output).resolve()
-        if not encoder.network.encodes_documents:
+        if isinstance(encoder, QueryTable):
             raise MilcoError(f"{encoder.name} is a query table already: pass the encoder {encoder.config.checkpoint}")
-        if encoder.query_encoder is not encoder:
+        if encoder.query_encoder is not encoder or not encoder.network.encodes_documents:
             raise MilcoError(
                 f"encoder {encoder.name} has an encoder of queries of its own: a table would not replace it"
             )

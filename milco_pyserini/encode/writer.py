@@ -42,6 +42,7 @@ from milco_pyserini.io.manifest import (
     write_checked,
 )
 from milco_pyserini.io.records import RESUME, FileRecord, PartRecord, StoreManifest, convert, may_differ
+from milco_pyserini.model.checkpoint import BM25_FILE
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
 
@@ -222,6 +223,7 @@ class StoreWriter:
         documents = sum(record.documents for record in records)
         terms = {view: round(sum(record.terms[view] for record in records) / max(documents, 1), 3) for view in views}
         write_json(self.path / VOCABULARY, vocabulary.to_json())
+        kept = [Path(name) for name in (VOCABULARY, BM25_FILE) if (self.path / name).is_file()]
         manifest = replace(
             self.plan,
             documents=documents,
@@ -230,7 +232,7 @@ class StoreWriter:
             truncated_documents=sum(record.truncated for record in records),
             parts=records,
             corpus_paths=corpus_paths(self.plan.corpus or "", self.path),
-            files=describe_files(self.path, [Path(VOCABULARY)]),
+            files=describe_files(self.path, kept),
         )
         write_checked(self.path / MANIFEST, manifest)
         self._remove_leftovers()
@@ -273,7 +275,7 @@ def _has_lost_its_manifest(path: Path) -> bool:
     names = {entry.name for entry in path.iterdir() if PARTIAL not in entry.name}
     parts = [part.name for part in (path / PARTS).iterdir()] if PARTS in names else []
     part_name = re.compile(rf"part-\d+\.({'|'.join(PART_FORMATS)})|\..*{PARTIAL}.*")
-    only_store_files = names <= {MANIFEST, VOCABULARY, PARTS, DIGESTS, _PLAN, _RECORDS}
+    only_store_files = names <= {MANIFEST, VOCABULARY, BM25_FILE, PARTS, DIGESTS, _PLAN, _RECORDS}
     return not names or (bool(parts) and only_store_files and all(map(part_name.fullmatch, parts)))
 
 

@@ -105,9 +105,8 @@ class Explainer:
             other = copy.copy(self)
             other.encoder = self.encoder.of_request(request)
             return other.explain(query, docids, replace(request, alpha=None, views=()))
-        encoded = encode_with_origins(
-            self.encoder.encoder, query, self.encoder.max_length, self.encoder.lowercase, query=True
-        )
+        encoder, length = self.encoder.encoder.query_encoder, self.encoder.max_length
+        encoded = encode_with_origins(encoder, query, length, self.encoder.lowercase, query=True)
         batch = encoded.batch.view(*self.encoder.views)
         vector = query_vector(batch, self.encoder.encoder.vocabulary, self.encoder.alpha)
         hits = self._searcher.rank([vector], replace(request, k=DEPTH) if docids else request)[0]
@@ -157,7 +156,9 @@ class Explainer:
         elif document.encoded is None:
             rest = "its other terms are from the vector store" if document.trace else "only shared terms are known"
             notes.append(f"the document's text is not available (pass its corpus): {rest}")
-        elif self._has_changed(document.trace, {term: number / engine.scale for term, number in indexed.items()}):
+        elif document.trace and self._has_changed(
+            document.trace, {term: number / engine.scale for term, number in indexed.items()}
+        ):
             notes.append(_CHANGED_TEXT)
             document = _EncodedDocument(document.encoded)
         rounded, difference = engine.round_score(total), None
@@ -216,10 +217,10 @@ class Explainer:
         dropped = dict(Counter(trace.removed.values()))
         return replace(explanation, lost=tuple(lost), dropped=dropped, unpruned=unpruned)
 
-    def _has_changed(self, trace: VectorTrace | None, indexed: Mapping[str, float]) -> bool:
+    def _has_changed(self, trace: VectorTrace, indexed: Mapping[str, float]) -> bool:
         """Return True if the text encoded again does not give one in ten of the index's weights."""
         # Before pruning: an equally strong term may have been kept instead.
-        encoded = trace.encoded if trace else {}
+        encoded = trace.encoded
         slack = 1.0 / self.index.vectors.scale
         wrong = sum(
             abs(weight - encoded.get(term, 0.0)) > slack + _WEIGHT_TOLERANCE * weight
@@ -235,7 +236,11 @@ class Explainer:
             passage = int(number) if number.isdecimal() else None
             # The manifest of vectors that were encoded in Python does not state it.
             length = vectors.max_length or encoder.config.passage_max_length
-            encoded = encode_with_origins(encoder, document.contents, length, bool(vectors.lowercase), passage)
+            text, lowercase = document.contents, bool(vectors.lowercase)
+            encoded = encode_with_origins(encoder.query_encoder, text, length, lowercase, passage)
+            if not encoder.query_encoder.network.encodes_documents:
+                # BM25: the weights of the document's other terms are those of its statistics.
+                return _EncodedDocument(encoded)
             trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
             return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
@@ -283,7 +288,7 @@ def explain_texts(
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
     queries, vocabulary = MilcoQueryEncoder(encoder).with_alpha(alpha), encoder.vocabulary
-    encoded_query = encode_with_origins(encoder, query, queries.max_length, lowercase, query=True)
+    encoded_query = encode_with_origins(encoder.query_encoder, query, queries.max_length, lowercase, query=True)
     vector = query_vector(encoded_query.batch, vocabulary, alpha)
     explanations = []
     for number, text in enumerate(texts, 1):

@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch.nn import functional
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import ExplainedText, Origin, has_word
-from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.tokenization import beginnings, replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
 
@@ -90,32 +86,6 @@ def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase:
     return _truncate(encoder, text, max_length, lowercase, passage)[0]
 
 
-@torch.inference_mode()
-def token_scores(
-    encoder: "MilcoEncoder", ids: Sequence[int], columns: NDArray[np.int32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return every token's logits for some pivot terms and its echo weight.
-
-    Args:
-        encoder: One that has encoded a text before, so that its model is on its device.
-        ids: S token ids, <s> and </s> included.
-        columns: n pivot columns.
-
-    Returns:
-        Logits, float32 [S, n], and echo weights, float32 [S], which are 0 without a LexEcho head.
-    """
-    hidden, projected = encoder.network.token_states(ids)
-    weights = encoder.network.state_dict()
-    wanted = torch.from_numpy(columns.astype(np.int64)).to(encoder.device)
-    logits = functional.linear(projected, weights["decoder.weight"][wanted], weights["decoder.bias"][wanted])
-    echo = torch.zeros(len(ids))
-    if encoder.config.echo:
-        variant = encoder.config.echo_variant
-        head = (weights[f"echo.{name}"] for name in ("weight", "bias", "scale"))
-        echo = echo_weights(projected if variant == "paper" else hidden, variant, *head)
-    return logits.cpu().numpy(), echo.cpu().numpy()
-
-
 def _truncate(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None
 ) -> tuple[str, int, list[_Token]]:
@@ -160,7 +130,7 @@ def _origins(
     columns, _ = batch.row(0)
     is_pivot = columns < batch.english_size
     ids = np.array([token.id for token in tokens])
-    logits, echo = token_scores(encoder, ids.tolist(), columns[is_pivot])
+    logits, echo = encoder.network.token_scores(ids.tolist(), columns[is_pivot])
     special = encoder.tokenizer.special_ids
 
     def can_be_origin(token: _Token) -> bool:

@@ -54,6 +54,7 @@ from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
     checksum_bytes,
+    copy_file,
     is_json_with,
     json_bytes,
     recover_directory,
@@ -75,6 +76,7 @@ from milco_pyserini.io.manifest import (
     write_checked,
 )
 from milco_pyserini.io.records import FilesRecord, IndexManifest, ShardRecord, StoreManifest
+from milco_pyserini.model.checkpoint import BM25_FILE
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
@@ -398,7 +400,7 @@ class Index:
             searcher = None if older is None else self.searcher()
         elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
             documents, older = map(opened, differing_parts(source, since))
-        if documents is not None and older is not None and documents.terms != older.terms:
+        if documents is not None and older is not None and documents.terms[: len(older.terms)] != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
         changes = DocumentChanges(path, manifest, documents, older, delete or (), request, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
@@ -425,6 +427,8 @@ class Index:
             prune=tuple(vectors.rules),
             views=tuple(vectors.views or ()),
         )
+        if encoder is None and (self.path / BM25_FILE).is_file():
+            encoder = self.path
         loaded = open_query_encoder(vectors, encoder, dtype=vectors.dtype or "auto").encoder
         with scratch_directory(self.path) as scratch:
             encode_corpus(corpus, scratch / "vectors", plan, encoder=loaded)
@@ -576,6 +580,9 @@ def build_index(
     with atomic_directory(output, overwrite, _is_replaceable) as directory:
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
+        if shard is None and (documents.path / BM25_FILE).is_file():
+            # By which texts are added later.
+            copy_file(documents.path / BM25_FILE, directory / BM25_FILE)
         if not built.documents:
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
             pruned = documents.manifest.pruning if built.empty else None

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Before the name of an encoder that sentence-transformers loads.
 ST = "st:"
+# An encoder without a model, alone or before its languages, as in bm25:ar; and its file of statistics.
+BM25, BM25_FILE = "bm25", "bm25.npz"
 # model_type in the config.json of a query table.
 QUERY_TABLE = "milco_query_table"
 # BGE-M3's linear layer, and the directory of the English tokenizer in our layout.
@@ -64,6 +66,7 @@ class Kind(Enum):
     M3 = auto()
     QUERY_TABLE = auto()
     SENTENCE_TRANSFORMERS = auto()
+    BM25 = auto()
     OTHER = auto()
 
 
@@ -78,7 +81,7 @@ class Checkpoint:
 
     Args:
         name: "mini", a directory, or OWNER/NAME on the hub, with or without @REVISION; with st: before it, a
-            SparseEncoder of sentence-transformers.
+            SparseEncoder of sentence-transformers; bm25, or bm25:LANGUAGES.
         noun: of such a checkpoint, for messages.
         example, embedded: for messages: another name on the hub, and one that needs no hub; None without one.
 
@@ -94,7 +97,10 @@ class Checkpoint:
         self._path = path = name.removeprefix(ST)
         # An empty path would be the working directory.
         local = _MINI if name == embedded == MINI else Path(path) if path and Path(path).is_dir() else None
-        self._local = local
+        is_name = embedded == MINI and name.partition(":")[0] == BM25
+        # It has no files.
+        self._local = local = Path(os.devnull) if is_name else local
+        self.is_bm25 = is_name or (local is not None and (local / BM25_FILE).is_file())
         # "" and None of what is not on the hub.
         self.repository, _, revision = ("", "", "") if local else path.partition("@")
         self.revision: str | None = revision or None
@@ -125,7 +131,7 @@ class Checkpoint:
     @property
     def address(self) -> str:
         """The name by which a process in another working directory opens it."""
-        is_path = self._local not in (None, _MINI)
+        is_path = self._local not in (None, _MINI, Path(os.devnull))
         return self.name.removesuffix(self._path) + str(Path(self._path).resolve()) if is_path else self.name
 
     @cached_property
@@ -147,7 +153,7 @@ class Checkpoint:
 
     def _find(self, weights: bool) -> Path:
         directory = self._local or self._snapshot(self.repository, weights)
-        if self.name.startswith(ST) or (directory / "config.json").exists():
+        if self.is_bm25 or self.name.startswith(ST) or (directory / "config.json").exists():
             return directory
         # A SparseEncoder with its only module in a directory of its own.
         nested = [path.parent for path in directory.glob("*/config.json") if is_json_with(path, "model_type")]
@@ -198,6 +204,8 @@ class Checkpoint:
         """The kind of encoder, by its files."""
         if self.name.startswith(ST):
             return Kind.SENTENCE_TRANSFORMERS
+        if self.is_bm25:
+            return Kind.BM25
         if self.config.get("model_type") == QUERY_TABLE:
             return Kind.QUERY_TABLE
         if is_milco(self.config):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 from tokenizers import Tokenizer
 
@@ -58,6 +59,10 @@ class TextTokenizer:
         added = self.tokenizer.encode("a").special_tokens_mask
         first = added.index(0) if 0 in added else len(added)
         return first, sum(added[first:])
+
+    def of_records(self, records: Sequence[Any]) -> Self:
+        """Return the tokenizer for the texts of records, which may depend on what else they state."""
+        return self
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return all token ids of every text, special ones included; none for a text without a piece of its own.

@@ -361,15 +361,17 @@ class AnalyzerTokenizer(TextTokenizer):
         """Return words with their places in each text, by every analyzer."""
         encodings = []
         for text in texts:
-            ids, tokens, offsets = [-1], [""], [(0, 0)]
+            ids: list[int] = []
+            tokens: list[str] = []
+            offsets: list[tuple[int, int]] = []
             # Java counts UTF-16 units.
             starts = np.cumsum([0, *(1 + (sign > "\uffff") for sign in text)])
-            for analyzer in self.analyzers:
-                for term, *span in places(analyzer, text):
-                    start, stop = np.searchsorted(starts, span).tolist()
-                    ids.append(self.vocabulary.column(term))
-                    tokens.append(term)
-                    offsets.append((start, stop))
+            for number, language in enumerate(self.languages):
+                words = places(self.analyzers[number], text)
+                spans = np.searchsorted(starts, [span for _, *span in words]).reshape(-1, 2).tolist()
+                ids += [-1 - number, *(self.vocabulary.column(term) for term, *_ in words)]
+                tokens += [f"{BM25}:{language}", *(term for term, *_ in words)]
+                offsets += [(0, 0), *map(tuple, spans)]
             encodings.append(Encoding(ids, tokens, offsets))
         return encodings
 

@@ -12,7 +12,8 @@ import pytest
 from milco_pyserini import Index, Searcher, load_encoder
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_corpus, open_topics
-from milco_pyserini.encode.bm25 import BM25Encoder, OpenVocabulary, analyze, find_analyzer, places, stored_length
+from milco_pyserini.encode.analyzers import OpenVocabulary, analyze, find_analyzer, places
+from milco_pyserini.encode.bm25 import BM25Encoder, stored_length
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError

@@ -35,7 +35,7 @@ class OpenVocabulary(Vocabulary):
         super().__init__([], pieces, "", "")
 
     @property
-    def terms(self) -> NDArray[Any]:  # type: ignore[override]
+    def terms(self) -> NDArray[Any]:
         """The term of each column."""
         return self._array[: len(self.source)]
 
@@ -76,7 +76,7 @@ class AnalyzerTokenizer(TextTokenizer):
         self.analyzers = [find_analyzer(language) for language in languages]
 
     @property
-    def pieces(self) -> list[str]:  # type: ignore[override]
+    def pieces(self) -> list[str]:
         """The term of each column."""
         return self.vocabulary.source
 
@@ -92,9 +92,10 @@ class AnalyzerTokenizer(TextTokenizer):
 
     def of_records(self, records: Sequence[Document | Query]) -> Self:
         """Return the tokenizer for the texts of records. Raises MilcoError if the language of a document is unknown."""
-        if len(self.languages) == 1 or not isinstance(records[0], Document):
+        documents = [record for record in records if isinstance(record, Document)]
+        if len(self.languages) == 1 or not documents:
             return self
-        return self.of_languages(map(document_language, records))
+        return self.of_languages(map(document_language, documents))
 
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Return the ids of each text, of up to max_length words for each analyzer."""
@@ -137,7 +138,7 @@ class AnalyzerTokenizer(TextTokenizer):
                 spans = np.searchsorted(starts, [span for _, *span in words]).reshape(-1, 2).tolist()
                 ids += [-1 - number, *(self.vocabulary.column(term) for term, *_ in words)]
                 tokens += [f"{BM25}:{language}", *(term for term, *_ in words)]
-                offsets += [(0, 0), *map(tuple, spans)]
+                offsets += [(0, 0), *((start, stop) for start, stop in spans)]
             places_of = {"offsets": offsets, "token_to_chars": offsets.__getitem__}
             encodings.append(SimpleNamespace(ids=ids, tokens=tokens, **places_of))
         return encodings

@@ -14,7 +14,7 @@ import copy
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -112,7 +112,7 @@ class BM25Encoder(MilcoEncoder):
         self.name = ":".join(filter(None, [BM25, ",".join([*self.languages, *settings])]))
         self._terms, self._requested_dtype, self._query_encoder = list(terms), "float32", None
         self.vocabulary = OpenVocabulary(terms, room)
-        self.tokenizer = AnalyzerTokenizer(self.languages, self.vocabulary)
+        self.tokenizer = self._words = AnalyzerTokenizer(self.languages, self.vocabulary)
         self.network = _Words(self.name, self.tokenizer)
         if statistics is not None:
             self._query_encoder = copy.copy(self)
@@ -146,7 +146,7 @@ class BM25Encoder(MilcoEncoder):
         tokenized, counted = PartEncoder(plan, growing), topics or statistics is not None
         documents, words = np.zeros((2, len(languages)), np.int64)
         frequencies: Counter[int] = Counter()
-        stream = iter(records)
+        stream: Iterator[Any] = iter(records)
         while part := list(islice(stream, _CHUNK)):
             rows = _Rows.of(tokenized.tokenize(0, part).rows)
             if not counted:
@@ -188,7 +188,7 @@ class BM25Encoder(MilcoEncoder):
         if self.statistics is None:
             raise MilcoError(f"{self.name} has no statistics, so it encodes queries only: use BM25Encoder.fit()")
         encoder = copy.copy(self)
-        encoder.tokenizer = self.tokenizer.of_languages([language]) if language else self.tokenizer
+        encoder.tokenizer = self._words.of_languages([language]) if language else self._words
         return encoder.encode(texts, **settings)
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
@@ -218,7 +218,7 @@ def load(checkpoint: Checkpoint, _device: Any, _dtype: Any, english_prefix: str 
             statistics = Statistics(*(arrays[name] for name in Statistics.__dataclass_fields__))
             return BM25Encoder(config["languages"], config["k1"], config["b"], statistics, config["terms"])
     parts = [part for part in checkpoint.name.partition(":")[2].split(",") if part]
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, is_setting, value in (part.partition("=") for part in parts):
         if is_setting:
             try:

@@ -37,6 +37,10 @@ class WordLengthEncoder:
         """Return the only view."""
         return ("pivot",)
 
+    def of_records(self, records: Sequence[object]) -> "WordLengthEncoder":
+        """Return self: every text is split in the same way."""
+        return self
+
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[SimpleNamespace]:
         """Return a token per word."""
         return [SimpleNamespace(ids=[7] * len(text.split()[:max_length]), truncated=False) for text in texts]

@@ -277,7 +277,7 @@ def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Eng
     Raises:
         DamagedError: the checksum of a file that is copied differs. That of the copy would hide it for good.
     """
-    for listed in manifest.files or [FileRecord(file=file.as_posix(), bytes=0) for file in list_files(old)]:
+    for listed in manifest.files:
         source, target = old / listed.file, directory / listed.file
         target.parent.mkdir(parents=True, exist_ok=True)
         if not engine.changes_files:

@@ -339,7 +339,7 @@ def texts_before(parts: Sequence[PartRecord], shard_id: int, shard_num: int) -> 
     return sum(part.texts for part in parts[: shard_span(len(parts), shard_id, shard_num).start])
 
 
-def read_vocabulary(directory: Path, files: Iterable[FileRecord] | None) -> Vocabulary:
+def read_vocabulary(directory: Path, files: Iterable[FileRecord]) -> Vocabulary:
     """Read the terms of the columns. Raises DamagedError if a listed file of the directory is not what was written."""
     validate_files(directory, files, content=sys.maxsize)
     value = read_json(directory / VOCABULARY)

@@ -1,5 +1,5 @@
 # make demo: from nothing to figures on the embedded sample. make test: linter, types, budgets of lines and tests. make test-more: what
-# CI runs besides, some of it in environments of its own. make api: the reference of the Python packages, in build/api.
+# CI runs besides, some of it in environments of its own. make docs: the site of the documentation, in build/docs.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
@@ -21,7 +21,7 @@ PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more programs cluster pages lint api wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
+.PHONY: demo test test-more programs cluster pages lint docs wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
@@ -34,6 +34,7 @@ test-more:
 	$(MAKE) programs
 	$(MAKE) cluster
 	$(MAKE) pages
+	$(MAKE) docs
 	$(MAKE) st
 	$(MAKE) frameworks
 	$(MAKE) spark
@@ -57,8 +58,10 @@ lint: $(VENV)/installed-dev
 	$(RUN) -m mypy
 	$(RUN) -m recipes.budget
 
-api: $(VENV)/installed-dev
-	$(RUN) docs/api.py build/api
+# The pages of docs/ and the reference of the Python packages, for any static host. A warning is an error.
+docs: $(VENV)/installed-dev
+	$(RUN) -m sphinx --conf-dir docs --builder html --fresh-env --fail-on-warning --keep-going --quiet . build/docs
+	@echo 'open build/docs/index.html'
 
 wheel: $(VENV)/installed-dev
 	rm -rf dist build/lib build/bdist.*
@@ -174,4 +177,4 @@ python:
 		echo "make: $(PYTHON) cannot make virtual environments: install python3-venv, or make PYTHON=ANOTHER" >&2; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(VENV)-* build dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build docs/reference dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -6,8 +6,8 @@ python benchmarks/balance.py --data flores
 A collection has all texts of one language, a tenth of those of two others, and a hundredth of those of the rest; it
 begins with each of --dominant in turn. Relevant are all texts on the subject of the query, whatever their language. The
 embedded sample has queries and passages. --data is a directory of LANG-en.tsv files with id, sentence and English
-translation: queries are sentences of every language, relevant are their translations, and a sentence is no document of
-its own query. The score of a document is q . d - strength x q . mean of its language, as with --balance.
+translation: queries are sentences of every language, relevant are their translations, and a sentence is not a document
+of its own query. The score of a document is q . d - strength x q . mean of its language, as with --balance.
 """
 
 import sys

@@ -77,7 +77,8 @@ class EnduranceOptions:
 
 
 class Served(NamedTuple):
-    """What the client of milco serve saw: a sentence on all answers, refused requests, kills, and the server's MB."""
+    """Observations of the client of milco serve: a sentence on all answers, refused requests, kills, and the server's
+    MB."""
 
     answers: str
     refused: int

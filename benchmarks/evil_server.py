@@ -212,7 +212,7 @@ Play = Callable[[Exchange], None]
 
 
 class Answer(NamedTuple):
-    """What is played.
+    """An answer that the server plays.
 
     Attributes:
         kind: what it is counted with.
@@ -908,7 +908,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 class Stage:
-    """What is played, for which step, and the requests since."""
+    """The answer that is played, its step, and the requests since."""
 
     def __init__(self) -> None:
         self.services, self.lock, self.urls = (Service(), Service()), threading.Lock(), ["", "", ""]

@@ -47,7 +47,7 @@ BOTH, PIVOT = "both", "pivot"
 COLLECTION = ("views", "documents", "system")
 BUILD = {"s": 0, "documents/s": 0, "MB": 0, "own MB": 0, "disk MB": 0, "open s": 2, "open MB": 0}
 LARGER = (32_000_000, 100_000_000)
-# What grows with the collection; documents/s does not.
+# Figures that grow with the collection; documents/s does not.
 _GROWING = ("s", "MB", "own MB", "disk MB", "open s", "open MB")
 
 

@@ -1,4 +1,4 @@
-"""What the suite "server" of faults.py does: commands meet the answers of evil_server.py.
+"""The suite "server" of faults.py: commands meet the answers of evil_server.py.
 
 A command has to end in time and memory, with the results of an honest server or with exit code 2 and one line that
 names the server, without words of Python or HTML and without a fix that does not help. Nothing may be left at its
@@ -93,7 +93,7 @@ class ServerCommand(NamedTuple):
 
 _SEARCH, _FILL = "search --topics {inputs}/topics --k 5 --output out --index", "export --vectors {inputs}/vectors --to"
 _STORE = "--store --corpus {inputs}/corpus.jsonl"
-# What depends on the client of a service.
+# Steps that depend on the client of a service.
 _OF_CLIENTS = (CLOSED, GARBLED, STATUS, REDIRECT, OPENED)
 SERVER_COMMANDS = {
     "search": ServerCommand(f"{_SEARCH} {{opensearch}}", dict.fromkeys((INFO, EXISTS, ABOUT, COUNT, SEARCH), ())),
@@ -117,7 +117,7 @@ _TIMEOUT, _DEFAULT, _SLACK, _FILLED, _TIMES = 5, 30, 10, 60, 4
 _SILENT = {"OMP_WAIT_POLICY": "passive", "no_proxy": "*"}
 _MORE_MEMORY, _LONGEST = 500_000_000, 1_000
 _CONTROLS = r"[\x00-\x09\x0b-\x1f\x7f\x9b\u202e]"
-# What a reader of an error has no use for: Python's words and representations, HTML, and bytes that a terminal obeys.
+# Noise in an error: Python's words and representations, HTML, and bytes that a terminal obeys.
 ARTIFACTS = re.compile(
     r"Traceback|NoneType|KeyError|\w+(?:Error|Exception)\(|[A-Z]\w+\((?:'|host=)|\('|object is not|subscriptable|"
     r"indices must be|zip\(\)|: '\w+'(?:\.|$)|</?\w+[ />]|<!DOCTYPE|has no attribute|argument must be|convert|"
@@ -267,11 +267,11 @@ class PlayedServer:
 
         Args:
             usual: lines that the command prints anyway.
-            logs: other lines before the error are no problem.
+            logs: other lines before the error are allowed.
             names: it has to name the server.
         """
         printed = [line for line in ended.printed.split("\n") if line and line not in usual.split("\n")]
-        # What is logged of an index that takes long to open.
+        # The log line of an index that takes long to open.
         printed = [line for line in printed if not line.startswith("Loaded ")]
         lines = [line for line in printed if "error: " in line]
         if ended.code != 2 or len(lines) != 1 or (len(printed) > 1 and not logs):
@@ -340,7 +340,7 @@ class PlayedServer:
                     yield (f"search of {target} at {url}", self.misreported(ended))
 
     def addresses(self) -> Iterator[tuple[str, str]]:
-        """Open indexes whose manifest has another address: it is no path that a search may create."""
+        """Open indexes whose manifest has another address: a search must not create that path."""
         elasticsearch = self.urls[1]
         for target in ("opensearch", "elasticsearch", "qdrant", "milvus"):
             for address in (*_ADDRESSES, f"{elasticsearch}\nX", "{directory}/made/deep", "{directory}/made.db"):

@@ -85,7 +85,7 @@ class SimulatedSource(BitextSource):
 
 
 class Batches(NamedTuple):
-    """What batches of one size contain; see the program's description."""
+    """Contents of batches of one size; see the program's description."""
 
     repeated: float
     copies: int

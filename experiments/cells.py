@@ -31,7 +31,7 @@ class Cell:
 
     Args:
         read: Returns the figure from the outputs of steps, or from the figures of parts; None if it is not measured.
-        steps: What read() needs.
+        steps: The steps whose outputs read() needs.
         parts: The cells whose mean or difference it is.
         note: Why it need not agree with the published figure, or why it is not measured.
     """

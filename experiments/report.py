@@ -19,14 +19,14 @@ ALIGN = ("left", "left", "left", "right", "right", "right", "left")
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a cell. reason: why there is no figure."""
+    """The result of a cell. reason: why there is no figure."""
 
     cell: Cell
     figure: float | None
     reason: str = ""
 
 
-# A table, and what became of its cells.
+# A table and the results of its cells.
 Results = tuple[Table, Mapping[Key, Result]]
 
 

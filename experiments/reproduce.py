@@ -51,7 +51,7 @@ SIZES = "sizes.png"
 # The checkpoints and copies that a directory's figures are of.
 CLAIM = "reproduction.json"
 # Bytes of a MILCO document of 130 tokens, by the paper's tables 572 terms: as JSONL 13.3 bytes a term (measured), in
-# Lucene about 3. Of a dense vector: 1,024 float32. Other sparse encoders need less.
+# Lucene about 3. A dense vector: 1,024 float32. Other sparse encoders need less.
 VECTOR_BYTES, INDEX_BYTES, DENSE_BYTES = 7600, 1800, 4100
 # The hub's library retries for half a minute. After a failure it is asked again only after this time, in seconds: a
 # long run should not give up everything that follows because the network was down for a moment.

@@ -63,7 +63,7 @@ class Step:
     def pipeline(self, missing: bool = False) -> Iterator["Step"]:
         """Yield the steps up to this one in the order of running; shared inputs may come twice.
 
-        missing: Only what is to be run. What a complete output was made of may have been removed.
+        missing: Only steps that have to run. The inputs of a complete output may have been removed.
         """
         if not (missing and self.done.exists()):
             for step in self.inputs:
@@ -114,10 +114,10 @@ class Pipeline:
     """Makes the steps of the tables within one directory.
 
     Args:
-        directory: Of vectors, indexes, runs and evaluations.
+        directory: Has vectors, indexes, runs and evaluations.
         checkpoints: Key of a system's checkpoint -> name or path.
         local: Benchmark, or name of a corpus or topics -> copy of its publisher's files.
-        device: Of the encoders.
+        device: Device of the encoders.
         threads: That index and search.
         lowercase: AUTHORS, ALWAYS or NEVER: the texts of which datasets are lowercased for MILCO.
     """

@@ -42,13 +42,13 @@ class Dataset:
     """A column of the tables: a corpus, its topics, and how runs on them are evaluated.
 
     Args:
-        language: Of the documents, for BM25's analyzer.
+        language: Language of the documents, for BM25's analyzer.
         split_passages: Encode passages of the documents, for systems that read 512 tokens.
         lowercase: The authors' evaluation is known to lowercase it.
         judged_by_answers: Judge passages by the topics' answers, as for MKQA.
         remove_query: Remove the topic itself from its results, as for ArguAna.
         language_of: Corpora with the languages of documents, for measures of language fairness.
-        instruction: Of queries, for systems whose prompt has one.
+        instruction: Instruction for queries, for systems whose prompt has one.
     """
 
     corpus: str
@@ -70,7 +70,7 @@ class Table:
     Args:
         figures: (row, column) -> published figure, in the table's units.
         source: Name of its file in paper/.
-        settings: What only one kind of table has.
+        settings: Settings of one kind of table.
     """
 
     name: str
@@ -148,7 +148,7 @@ def published_figures(
 
     Args:
         row_columns: First columns that together name a row.
-        factor: Of all figures, to the table's units; gigabytes ("61G") become MB in any case.
+        factor: Factor of all figures, to the table's units; gigabytes ("61G") become MB in any case.
         transposed: The file's rows are the table's columns.
         rename: Column in the file -> its name in the table.
         rows: Row in the file -> its name in the table; the others are left out (default: all, by their own names).

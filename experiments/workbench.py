@@ -87,8 +87,8 @@ class Workbench:
 
     Args:
         directory: Made if it does not exist.
-        task: What is measured.
-        variants: What is compared.
+        task: The task to measure.
+        variants: The variants to compare.
         rounds: How often each topic is timed.
         threads: Threads that build indexes.
         overwrite: Build all indexes again.
@@ -129,7 +129,7 @@ class Workbench:
         """Return an existing index of the same vectors and settings, or a new one.
 
         Args:
-            name: Of its directory.
+            name: Name of its directory.
             label: For messages.
 
         Raises MilcoError for docids that a run cannot have.

@@ -47,7 +47,7 @@ def write(message: str, stream: TextIO | None = None) -> None:
 
 @contextlib.contextmanager
 def captured_stderr() -> Iterator[IO[bytes]]:
-    """Yield a file that receives what is written to stderr within the block, by native libraries, too."""
+    """Yield a file that receives all output to stderr within the block, also of native libraries."""
     import tempfile
 
     stderr = os.dup(2)

@@ -10,7 +10,7 @@ DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
 VIEWS = ("pivot", "source")
 DTYPES = ("auto", "float32", "bfloat16")
-# Those of MilcoEncoder, on the CPU.
+# Defaults of MilcoEncoder on the CPU.
 ENCODER_DTYPES = (*DTYPES, "int8")
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")

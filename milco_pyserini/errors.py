@@ -49,7 +49,7 @@ def unknown_name(
     Args:
         kind: the kind of name, such as "engine".
         hint: a further sentence, on what else is accepted.
-        synonyms: what others call it -> the valid name.
+        synonyms: name in other programs -> the valid name.
     """
     names = sorted(valid)
     near = synonyms.get(value) or nearest(value, names)

@@ -39,7 +39,7 @@ SHARDS = "-shards"
 SHARDED_INDEXES = tuple(pytest.param(f"{one.values[0]}{SHARDS}", marks=one.marks) for one in INDEXES)
 EVERY = (*STORES, *INDEXES, *STORED_INDEXES)
 
-# Of the fields of stored_documents().
+# Filters on the fields of stored_documents().
 FILTERS: list[dict[str, Any]] = [
     {"lang": ["de"]},
     {"lang": "fr", "year": [2001, 2002]},

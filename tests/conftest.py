@@ -1,4 +1,4 @@
-"""What every test shares: no test reaches the hub, and no test fails because the machine is busy."""
+"""Fixtures of all tests: no test reaches the hub, and no test fails because the machine is busy."""
 
 import atexit
 import importlib.util

@@ -1,6 +1,6 @@
 """A CUDA device without a GPU: torch's FakeTensorMode gives every operation's device, dtype and shape, but no values.
 
-What only a CUDA runtime has (streams, events, pinned memory, queries of the card) is replaced here, and nothing that
+Replace the parts that only a CUDA runtime has (streams, events, pinned memory, queries of the card), and nothing that
 computes. A tensor that comes back to the CPU contains zeros, and a size that depends on values is 0.
 """
 
@@ -188,7 +188,7 @@ def _accept_fake_devices() -> Any:
     libraries = [*(Path(torch.__file__).parent / "lib").glob("libc10.*")]
     if ensure is None or not libraries:
         pytest.skip("this torch has no fake devices")
-    # Guards of devices, every method of which returns 0. That of CUDA counts no devices, so torch replaces it with its
+    # Guards of devices, every method of which returns 0. CUDA's guard counts no devices, so torch replaces it with its
     # own for fake tensors.
     zero = ctypes.CFUNCTYPE(ctypes.c_int)(int)
     methods = (ctypes.c_void_p * 64)(*[ctypes.cast(zero, ctypes.c_void_p).value] * 64)

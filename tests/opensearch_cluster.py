@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared/opensearch/home"
-# Of all nodes, on cores that do other work, too.
+# Until all nodes answer, on cores that do other work, too.
 START_SECONDS = 300
 LOGGING = """status = error
 appender.console.type = Console

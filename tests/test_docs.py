@@ -10,7 +10,7 @@ GPUs, a cluster or hours are in sh blocks, which are only parsed.
 import ast
 import contextlib
 import functools
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -24,7 +24,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -346,31 +345,6 @@ def test_links_between_files_resolve(page: Path) -> None:
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
         if "://" not in link and not link.startswith("#"):
             assert (page.parent / link.partition("#")[0]).exists(), f"{page.name}: {link}"
-
-
-@pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program docs/api.py."""
-    spec = importlib.util.spec_from_file_location("api", ROOT / "docs" / "api.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "api", module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_reference_keeps_tokens_that_look_like_html(
-    api: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """<s> is a token in docstrings: the page shows it inside and outside of code."""
-    pytest.importorskip("pdoc")
-    (tmp_path / "tiny.py").write_text('"""Lengths in tokens, <s> and `</s>` included."""')
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(api, "public_modules", lambda: ["tiny"])
-    api.write(api.ReferenceOptions(tmp_path / "pages"))
-    page = (tmp_path / "pages" / "tiny.html").read_text(encoding="utf-8")
-    assert "tokens, &lt;s&gt; and <code>&lt;/s&gt;</code> included" in page
-    assert "<s>" not in page
 
 
 def test_the_index_lists_every_page() -> None:

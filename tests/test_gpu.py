@@ -1,4 +1,4 @@
-"""What a GPU computes is what the CPU computes: encoding and training. Runs where torch finds a CUDA GPU."""
+"""A GPU computes the vectors and losses of the CPU, in encoding and training. Runs where torch finds a CUDA GPU."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_vectors_are_those_of_the_cpu(name: str, dtype: str) -> None:
 
 
 def test_dense_vectors_are_those_of_the_cpu() -> None:
-    """Of every pooling."""
+    """Every pooling."""
     for pooling in ("cls", "mean", "last"):
         wanted, found = (
             DenseEncoder(GOLDEN / "ckpt_distillation", pooling, device).encode_document(TEXTS)

@@ -1,4 +1,4 @@
-"""What needs no server, no shards and no Ray runs where a system lacks fcntl, resource, /proc and POSIX signals."""
+"""Commands without servers, shards and Ray run where a system lacks fcntl, resource, /proc and POSIX signals."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.qdrant import Qdrant
 
 TESTS = Path(__file__).parent
-# Of doctor, 1 is the code for something that is not installed.
+# doctor ends with 1 if something is not installed.
 PROGRAM = """
 import without_posix
 from milco_pyserini.cli.main import main

@@ -1,4 +1,4 @@
-"""What make release refuses: versions, notes and wheels that do not fit each other."""
+"""make release refuses versions, notes and wheels that do not fit each other."""
 
 import subprocess
 import zipfile

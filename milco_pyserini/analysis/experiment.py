@@ -32,7 +32,7 @@ class RetrievalTask:
 
     Args:
         store: The vectors of the documents, not pruned.
-        views: Those to index; all if empty.
+        views: Views to index; all if empty.
         topics, qrels: The names or paths that were given.
         ids, vectors, texts: Each topic's id, {term: weight}, and text if it is known.
         grades: Query id -> docid -> grade.

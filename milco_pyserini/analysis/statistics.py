@@ -66,7 +66,7 @@ class StoreStatistics:
 
     Args:
         values: All of them as plain numbers, for JSON. Shares are from 0 to 1; what is not known is None.
-        counts: What pictures need in addition.
+        counts: Counts for pictures.
         lengths: Lengths of the texts in tokens; None if the texts are not known.
     """
 
@@ -219,7 +219,7 @@ def _spread(values: NDArray) -> dict[str, float]:
 
 
 def _posting_lists(postings: NDArray[np.int64], is_own: bool) -> dict[str, Any]:
-    """Return statistics of columns. Which columns external vectors could have had is not known."""
+    """Return statistics of columns. The number of columns of external vectors is unknown."""
     active = np.sort(postings[postings > 0])
     total = int(active.sum())
     longest = active[len(active) - max(1, len(active) // 100) :]

@@ -59,7 +59,7 @@ def sweep(
 
     Args:
         task: See open_task().
-        output: Directory for the indexes. Those of the same vectors are reused.
+        output: Directory for the indexes. Indexes of the same vectors are reused.
         prune: See parse_variants() (default: the paper's rules that change these vectors).
         engines: Engines, with settings.
         threads: Threads that build indexes. A search has one thread.

@@ -47,7 +47,7 @@ class StatisticsOptions:
     format: str = option("text", choices=("text", "json"), help="format on stdout")
 
     def conflicts(self) -> Iterator[str]:
-        """Yield what is wrong with the options together."""
+        """Yield conflicts between options."""
         if self.scale is not None and not self.plain:
             yield "--scale is for --plain: a vector store has its own"
 

@@ -117,7 +117,7 @@ def packages() -> Iterator[CheckResult]:
     requirements = [Requirement(text) for text in about.get_all("Requires-Dist") or ()]
     for extra, requirement in itertools.product(("", *(about.get_all("Provides-Extra") or ())), requirements):
         name, bounds, marker = requirement.name, str(requirement.specifier), requirement.marker
-        is_of_extra = "extra" in str(marker or "") and extra != "dev"
+        is_of_extra = "extra" in str(marker or "") and extra not in ("dev", "docs")
         if is_of_extra != bool(extra) or (marker is not None and not marker.evaluate({"extra": extra})):
             continue
         try:

@@ -67,7 +67,7 @@ class EncodeOptions(EncodePlan):
     shard_num: int = option(1, minimum=1, group=_SCALE_OUT, help="number of shards, all with the same --output")
 
     def conflicts(self) -> Iterator[str]:
-        """Yield what is wrong about combinations of options."""
+        """Yield conflicts between options."""
         inputs = [f"--{name}" for name in ("corpus", "topics", "text") if getattr(self, name) is not None]
         if len(inputs) != 1:
             what = f"not {' and '.join(inputs)}" if inputs else "none was given"

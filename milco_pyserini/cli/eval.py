@@ -36,7 +36,7 @@ class EvalOptions:
     The other systems are tested against the baseline, paired by query; * marks p < 0.05. The p-values of one measure
     are corrected together. `milco eval measures` lists the measures with their sources.
 
-    With --fairness, runs over documents of several languages are measured by how alike languages are ranked:
+    --fairness measures language fairness of runs over multilingual collections:
       --run runs/sample.txt --qrels sample --fairness
     """
 

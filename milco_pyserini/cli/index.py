@@ -170,7 +170,7 @@ def command(options: IndexOptions) -> None:
 
 
 def describe_settings() -> Iterator[str]:
-    """Yield a line for each setting of every engine: its default, when it applies, its range, and what it is."""
+    """Yield a line for each setting of every engine: its default, when it applies, its range, and its meaning."""
     from milco_pyserini.index.registry import ENGINES
 
     for engine in ENGINES.values():

@@ -143,7 +143,7 @@ _interrupts = _Interrupts()
 
 
 class _LastingStderr(io.FileIO):
-    """A stderr that discards what it cannot write: its reader may be gone, or its disk full."""
+    """A stderr that discards output that it cannot write: its reader may be gone, or its disk full."""
 
     def write(self, data: Any) -> int:
         try:

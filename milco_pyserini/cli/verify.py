@@ -43,7 +43,7 @@ class VerifyOptions:
 
 
 def verify(options: VerifyOptions) -> None:
-    """Verify all paths. Raises MilcoError if one is damaged, or before any work if one is no store or index."""
+    """Verify all paths. Raises MilcoError if one is damaged, or before any work if one is not a store or an index."""
     paths = [each for path in options.paths for each in _directories(path)]
     for path in paths:
         _validate_kind(path)

@@ -95,8 +95,8 @@ class _DatasetPart:
 class DatasetDocuments(_DatasetPart):
     """The documents of an ir_datasets id, as a RecordSource.
 
-    Title and text stay separate if the dataset's default_text() joins them; otherwise the text is default_text(). What
-    is not part of it, such as a URL, are the document's fields.
+    Title and text stay separate if the dataset's default_text() joins them; otherwise the text is default_text(). All
+    other values, such as a URL, are the document's fields.
     """
 
     entity, word = "docs", "documents"

@@ -27,8 +27,8 @@ _FIELDS = "strings, booleans, dates, finite numbers of up to 64 bits, lists of s
 class IterableDocuments:
     """Documents of an iterable, as a RecordSource; a document without an id has its number, from 0, as its id.
 
-    What can be iterated only once, such as a generator, is iterated at the first read() and kept in a temporary file,
-    which is removed with this object.
+    An iterator, such as a generator, is read at the first read() and kept in a temporary file, which is removed with
+    this object.
 
     Args:
         documents: strings, (id, text) pairs, dicts as in JSONL files, or Documents; or a pandas.DataFrame, whose
@@ -55,7 +55,7 @@ class IterableDocuments:
         self._file: Any = None
 
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, Document]]:
-        """Yield ("", number from 0, document). Raises TypeError for what is not a document, or has a wrong value."""
+        """Yield ("", number from 0, document). Raises TypeError for other objects and for wrong values."""
         if not isinstance(self._documents, Iterator):
             yield from self._convert(bad)
             return

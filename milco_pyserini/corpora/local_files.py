@@ -27,7 +27,7 @@ QUERY_READERS: dict[str, Reader[Query]] = {"JSONL": jsonl_queries, "TSV": tsv_qu
 _FORMATS = {".jsonl": "JSONL", ".json": "JSONL", ".ndjson": "JSONL", ".tsv": "TSV", ".trec": "TREC topics"}
 _OTHER_FORMATS = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive"}
 _BEIR_FILES = {"corpus": "corpus.jsonl", "topics": "queries.jsonl"}
-# Names of files and directories that hold something else than what is looked for.
+# Names of files and directories that hold records of another kind.
 _QRELS = r"qrels?|answers?"
 _OTHER_KINDS = {
     "corpus": re.compile(rf"(quer(y|ies)|topics?|{_QRELS})(?![a-z])", re.IGNORECASE),

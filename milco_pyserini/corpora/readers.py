@@ -1,6 +1,6 @@
 """Read documents and queries from JSON lines, TSV and TREC topic files.
 
-A reader takes numbered lines and yields numbered records. It passes what is not a record to bad(number, reason).
+A reader takes numbered lines and yields numbered records. It passes invalid lines to bad(number, reason).
 """
 
 import re
@@ -21,7 +21,7 @@ Judgment = tuple[str, str, int]
 
 
 ID_NAMES = ("id", "_id", "docid")
-"""What the id of a document may be called, the first one first."""
+"""Names of a document's id, the preferred one first."""
 
 _NOT_UTF8 = (
     "not UTF-8{}: convert the file from its encoding (Shift_JIS, GBK, windows-1256 ...) by iconv -f ... -t utf-8"
@@ -79,14 +79,14 @@ def make_records(
 
 
 def json_document(fields: dict) -> Document:
-    """Return the document of a JSON object, as jsonl_documents does. Raises BadLineError if it is none."""
+    """Return the document of a JSON object, as jsonl_documents does. Raises BadLineError for anything else."""
     name, value = _first_of(fields, *ID_NAMES)
     identity = record_id(value)
     if "contents" in fields:
         return Document(identity, "", text_of(fields["contents"], "contents"), document_fields(fields, name))
     if "text" not in fields:
         raise BadLineError(f"no field 'contents' or 'text' among {', '.join(map(shown, fields))}")
-    # Databases export what is absent as null.
+    # Databases export absent values as null.
     title = "" if fields.get("title") is None else text_of(fields["title"], "title")
     text = "" if fields["text"] is None and title else text_of(fields["text"], "text")
     return Document(identity, title, text, document_fields(fields, name, "title", "text"))

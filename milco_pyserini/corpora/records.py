@@ -1,4 +1,4 @@
-"""Documents, queries and their ids: what every source of records is turned into."""
+"""Documents, queries and their ids: the records that every source yields."""
 
 import math
 from array import array

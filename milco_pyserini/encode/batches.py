@@ -16,7 +16,7 @@ from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
 # Batches that are on the device at once.
 _IN_FLIGHT = 2
-# Share of a GPU's free memory that batches may take: the rest is for the kernels' own use, and for fragments.
+# Share of a GPU's free memory that batches may take: kernels and fragmentation take the rest.
 _USABLE = 0.9
 
 

@@ -16,7 +16,7 @@ from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
-# What load_encoder() accepts, an opened checkpoint, or what it returns.
+# A name or path, an opened checkpoint, or a loaded encoder.
 GivenEncoder = str | os.PathLike | Checkpoint | MilcoEncoder
 
 
@@ -237,7 +237,7 @@ def validate_english_terms(
 ) -> None:
     """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
 
-    Of the encoder of the vectors, only the tokenizers are read.
+    Only the tokenizers of the vectors' encoder are read.
 
     Args:
         vocabulary: of queries.

@@ -175,7 +175,7 @@ def encode_corpus(
 
 
 class EncodeRun:
-    """Encodes those parts of a store that it lacks: reads their records, writes what is encoded, reports progress.
+    """Encodes those parts of a store that it lacks: reads their records, writes their vectors, reports progress.
 
     Args:
         records: the documents or topics of the store.
@@ -219,7 +219,7 @@ class EncodeRun:
 
         address: of the checkpoint, for workers.
 
-        Raises MilcoError, and removes what has been written, if the records have changed since the store was begun.
+        Raises MilcoError, and removes the written parts, if the records have changed since the store was begun.
         """
         plan, writer, old, progress, started = self._plan, self._writer, self._old, self._progress, time.monotonic()
         num_parts, unit = len(self._parts), self._unit.removesuffix("s")

@@ -15,7 +15,7 @@ LAUNCHERS = (LOCAL, RAY)
 
 
 def validate_devices(names: str) -> None:
-    """Raise MilcoError if a list such as "cuda:0,cuda:2" has a name that is no device on any machine."""
+    """Raise MilcoError if a list such as "cuda:0,cuda:2" has a name that is not a device on any machine."""
     for name in names.split(","):
         if not re.fullmatch(r"auto|cpu|(cuda|mps|xpu)(:\d+)?", name):
             hint = "A GPU may be numbered, as in cuda:1."

@@ -71,9 +71,9 @@ class MilcoEncoder:
         name: the checkpoint's name or path.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", "xpu" or a torch.device.
         dtype: "auto", "float32", "bfloat16", "int8" or a torch.dtype: of the matrix products. The residual stream,
-            LayerNorm and pooling are float32. int8, on the CPU, is for the products of the encoder's layers and of the
+            LayerNorm and pooling are float32. int8 (CPU only) covers the products of the encoder's layers and of the
             decoder.
-        english_prefix: prefix of pivot terms; "e_" is the authors' spelling.
+        english_prefix: prefix of pivot terms; `e_` is the authors' spelling.
         query_encoder: separate encoder for queries, if the model has one (default: this encoder).
     """
 
@@ -268,7 +268,7 @@ class MilcoEncoder:
         >>> encoder = MilcoEncoder.from_pretrained("mini")
         >>> decoded = encoder.decode(encoder.encode_query("Wer erfand das Telefon?"), top_k=3)
 
-        Terms are spelled as in an index: source terms have the prefix "m_", "▁" is the beginning of a word in the
+        Terms are spelled as in an index: source terms have the prefix `m_`, "▁" is the beginning of a word in the
         source view, "##" a piece within a word in the pivot view. To see only English words: vectors.view("pivot").
         """
         return self._own(vectors).ranked(self.vocabulary, top_k)
@@ -375,7 +375,7 @@ def load(checkpoint: Checkpoint, *options: Any, **variants: Any) -> MilcoEncoder
 
 
 def as_texts(texts: str | Iterable[str]) -> list[str]:
-    """Return texts as a list; a str is one text. Raises TypeError, with the position, for what is not a text."""
+    """Return texts as a list; a str is one text. Raises TypeError, with the position, for other objects."""
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, Mapping):

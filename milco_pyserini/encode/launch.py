@@ -160,7 +160,7 @@ class PartWorker:
 
     Args:
         plan: resolved.
-        device: of the encoder, which is loaded with the first part: what is wrong with it is an error of that part.
+        device: of the encoder, which is loaded with the first part: its errors are errors of that part.
         num_workers: on this machine. On the CPU they share its threads.
         weight_hash: that the encoder must have; "" for any.
         with_messages: whether to show messages, as the process does that runs the command.

@@ -56,7 +56,7 @@ def make_network(
 
 
 class Network:
-    """A network on a device, which gets its copies of the weights with the first text.
+    """A network bound to a device; weights are copied when the first text is encoded.
 
     Args:
         source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.

@@ -36,7 +36,7 @@ def load_encoder(
 
     A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. st: is a SparseEncoder
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
-    with what was expected, for any other checkpoint.
+    with the expected kind, for any other checkpoint.
     """
     device = choose_device(device)
     return open_encoder(Checkpoint.open(name_or_path, revision), device, dtype, english_prefix)

@@ -26,8 +26,8 @@ _SCALE_OUT = "scale-out"
 class EncodePlan:
     """How texts become the vectors of a store: with the texts, it determines every byte of the parts.
 
-    resolve() replaces what is left to the checkpoint by the values that apply; the resolved plan is written to the
-    manifest and sent to the processes that encode.
+    resolve() fills in the values that the checkpoint determines; the resolved plan is written to the manifest and sent
+    to the processes that encode.
 
         plan = EncodePlan(encoder="mini", prune=("top-k:100",))
         encode_corpus("sample", "vectors/sample", plan)

@@ -156,7 +156,7 @@ class QueryTable(MilcoEncoder):
         raise MilcoError(f"{self.name} is a query table, without a model: pass the encoder {self.config.checkpoint}")
 
     def encode_document(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise MilcoError: its tokens without their context are no document."""
+        """Raise MilcoError: a sum of tokens without their context does not represent a document."""
         raise MilcoError(
             f"{self.name} is a query table, which encodes queries only: encode documents with {self.config.checkpoint}"
         )

@@ -24,7 +24,7 @@ from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.modeling import MilcoConfig
 from milco_pyserini.model.tokenization import TextTokenizer
 
-# sentence-transformers' names of what is encoded.
+# sentence-transformers' names of queries and documents.
 QUERY, DOCUMENT = "query", "document"
 
 _OLDEST = "6.2"

@@ -242,7 +242,7 @@ class StoreWriter:
         return self.path / _RECORDS / f"{number:05d}.json"
 
     def _remove_leftovers(self) -> None:
-        """Remove what a complete store does not need, and partial files of killed processes."""
+        """Remove files that a complete store does not need, and partial files of killed processes."""
         (self.path / _PLAN).unlink(missing_ok=True)
         for directory in (self.path, self.path / PARTS, self.path / DIGESTS):
             remove_partial_in(directory)

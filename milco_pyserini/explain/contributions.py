@@ -35,7 +35,7 @@ def trace_vector(
 
     Args:
         batch: One vector.
-        exactness: Of the index.
+        exactness: The exactness of the index.
         manifest: The manifest of the vectors that the index was built from.
         pruned_by: Rules, separated by spaces, that the vector has been pruned by already.
     """

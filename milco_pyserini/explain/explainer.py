@@ -193,7 +193,7 @@ class Explainer:
         return explanation if document.trace is None else self._with_losses(explanation, vector, document.trace)
 
     def _with_losses(self, explanation: Explanation, vector: dict[str, float], trace: VectorTrace) -> Explanation:
-        """Add what the steps from encoder to index removed. vector: the query's weights."""
+        """Add the terms that the steps from encoder to index removed. vector: the query's weights."""
         matched = {contribution.term.term for contribution in explanation.contributions}
         pruning = self.index.vectors.pruning
         lost, unpruned = [], 0.0
@@ -278,7 +278,7 @@ def explain_texts(
     The total is a float64 sum of products of float32 weights.
 
     Args:
-        encoder: Of any kind, see encode.load_encoder().
+        encoder: An encoder of any kind; see encode.load_encoder().
         alpha: Weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count fully).
 
     Raises:

@@ -48,8 +48,8 @@ class Explanation:
         lost: Shared terms that the engine does not match, strongest first; None without the document's text or vector.
         dropped: {reason: number of the document's terms that were removed}; None like lost.
         unpruned: The score with the encoder's own weights, in the engine's numbers; None like lost.
-        notes: What a reader should know, one sentence each.
-        balance: What a balanced search adds to the total; None of a plain score.
+        notes: Caveats, one sentence each.
+        balance: The term that a balanced search adds to the total; None for a plain score.
         vocabulary: The encoder's.
     """
 
@@ -82,7 +82,7 @@ class Explanation:
 
     @property
     def balanced_total(self) -> float:
-        """The sum of the contributions and of what a balanced search adds."""
+        """The sum of the contributions and of the balance."""
         return self.total + (self.balance.score if self.balance else 0.0)
 
     @property

@@ -78,7 +78,7 @@ def make_snippets(
 
     Args:
         query: {term: weight}.
-        encoder: Whose tokenizer and vocabulary find the terms in the texts.
+        encoder: Its tokenizer and vocabulary find the terms in the texts.
         length: About how many characters an extract has.
         lowercase: The documents were lowercased before they were encoded.
     """
@@ -105,7 +105,7 @@ def make_snippets(
 def _occurrences(
     terms: Sequence[Term], texts: Sequence[str], encoder: "MilcoEncoder", lowercase: bool
 ) -> list[list[tuple[int, int, str]]]:
-    """Return start, stop and term of what is a term of the query in each text.
+    """Return start, stop and term of each match of a query term in each text.
 
     Source terms are pieces of the encoder's tokenizer; a single letter counts only after another such piece of its
     word. Pivot terms are complete words: parts of words in other languages are English pieces by chance.

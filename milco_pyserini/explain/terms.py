@@ -93,7 +93,7 @@ class Segment:
 
     Attributes:
         text: The characters.
-        score: What comes from this span, in the engine's numbers.
+        score: The contribution of this span, in the engine's numbers.
         view: The view that most of it belongs to.
         contributions: Indices into the contributions that highlight() was called with.
         is_truncated: True after the encoder's maximum length.
@@ -111,7 +111,7 @@ class ExplainedText:
     """The query or the document of an explanation.
 
     Attributes:
-        name: The docid, or what the text is called.
+        name: The docid, or a name for the text.
         text: None if not available.
         weights: {term: weight} in the engine's numbers. Without the document's text or stored vector, these are only
             the terms it shares with the query, and complete is False.

@@ -17,7 +17,7 @@ from milco_pyserini.io.files import atomic_file
 
 FIELD = "lang"
 _FILE = "lang.sums.npy"
-# Of the field lang: more are not languages.
+# Maximum of distinct values of the field lang; with more, the field does not hold languages.
 _MOST = 250
 
 

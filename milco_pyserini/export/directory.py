@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> ExportManifest:
     """Write the files of an export to the directory output, which exists only when it is complete.
 
-    Those of a shard have a directory in it. If the directory holds the same export already, nothing is written.
+    A shard has a subdirectory of its own. If the directory holds the same export already, nothing is written.
 
     Returns:
         Its manifest: target, documents, deleted, the encoder's fingerprint as vectors, and the files.

@@ -43,7 +43,7 @@ _MOST_CLAUSES, _LEAST_CLAUSES = "indices.query.bool.max_clause_count", 1024
 _LOADING = {"number_of_replicas": "0", "refresh_interval": "-1"}
 # Settings to restore, in _meta of the mapping.
 _BEFORE = "milco_restore"
-# Of a body; a server takes up to 100 MB.
+# Maximum size of a body; a server takes up to 100 MB.
 _REQUEST_BYTES = 10 * 2**20
 # Seconds between requests with what a busy server refused: four minutes in all.
 _PAUSES = (1, 2, 4, 8, 16, *[30] * 7)
@@ -68,8 +68,8 @@ def connect(target: Any, access: Access, index: str, schema: DocumentSchema | No
 class ElasticsearchServer(TextServer):
     """An index, by the REST API that Elasticsearch and OpenSearch have in common.
 
-    Until it is complete for the first time it has the settings `loading`. Those that it had before are in _meta of its
-    mapping, so that whichever run completes it restores them.
+    Until it is complete for the first time, it has the settings `loading`. Its earlier settings are in _meta of its
+    mapping, so the run that completes it restores them.
     """
 
     writers = 4
@@ -168,7 +168,7 @@ class ElasticsearchServer(TextServer):
         self._remember(meta | {STATED: statement})
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return those docids that are an _id."""
+        """Return the docids that are an _id."""
         body = {"docs": [{"_id": docid, "_source": False} for docid in ids]}
         return {document.id for document in self._found(body)}
 
@@ -262,7 +262,7 @@ class ElasticsearchServer(TextServer):
         return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the index has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         found = self._found({"ids": ids}) if ids else ()
         return {document.id: stored_json(document.id, document.source) for document in found}
 
@@ -372,7 +372,7 @@ class ElasticsearchServer(TextServer):
         return [document for document in documents if document.found]
 
     def _bulk(self, actions: Iterable[tuple[bytes, ...]]) -> None:
-        """Send actions in requests of a limited size. Those that a busy server refuses are sent again.
+        """Send actions in requests of a limited size. Actions that a busy server refuses are sent again.
 
         Raises ServerError for the first that it refuses otherwise.
         """

@@ -109,7 +109,7 @@ def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError, aga
 
 def described(error: BaseException) -> tuple[str, str, int]:
     """Return a line for FAULTS, the reason, and the status of HTTP, 0 without an answer."""
-    # Of qdrant_client: what it wraps.
+    # qdrant_client wraps the error in `source`.
     error = getattr(error, "source", error)
     reason = " ".join(re.sub(r"</?\w+(\s[^<>]*)?>", " ", str(error).strip().partition("\n")[0]).split())[:_LONGEST]
     reason = reason or type(error).__name__

@@ -30,7 +30,7 @@ FIELD = "vector"
 DOCUMENT = "document"
 # No document has this id.
 _NOTHING = 'docid == ""'
-# Those that JSON writes as \u and a number, which Milvus does not read in filters.
+# JSON writes these characters as \u and a number, which Milvus does not read in filters.
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 _MOST_HITS = 16_384
 # Seconds for a request, and to start Milvus Lite.
@@ -143,7 +143,7 @@ class MilvusServer(Server):
         self.client.alter_collection_properties(self._name, {"milco": statement})
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return those docids that are a primary key."""
+        """Return the docids that are a primary key."""
         # get() would not escape the docids.
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_latest())
         return {row["docid"] for row in found}
@@ -185,7 +185,7 @@ class MilvusServer(Server):
         return {row["docid"]: common_impacts(query, row[FIELD]) for row in found}
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the collection has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", DOCUMENT], **_latest())
         return {hit["docid"]: orjson.dumps(hit[DOCUMENT]).decode() for hit in found}
 

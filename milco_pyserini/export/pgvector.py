@@ -118,7 +118,7 @@ class PgvectorServer(Server):
         self.client.execute(f"comment on table {self._table} is '{_COMMENT}{statement}'")
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return those docids that have a row."""
+        """Return the docids that have a row."""
         rows = self._execute(f"select docid from {self._table} where docid = any(%s)", (ids,))
         return {docid for (docid,) in rows}
 
@@ -167,7 +167,7 @@ class PgvectorServer(Server):
         return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the JSON of those documents that the table has."""
+        """Return the JSON of the documents; missing ones are left out."""
         sql = f"select docid, {DOCUMENT}::text from {self._table} where docid = any(%s)"
         return dict(self._execute(sql, (ids,)).fetchall())
 

@@ -150,12 +150,12 @@ class Export:
         since: export only what differs from these vectors.
         corpus: what is stored with each document.
         shard_id, shard_num: export only one of shard_num shards, from 0, of consecutive parts of the store.
-        shards, replicas: of the collection at a running server; by default what the server gives it.
+        shards, replicas: of the collection at a running server; None for the server's defaults.
 
     Attributes:
         written, empty, largest, deleted: after changed() has ended, the number of documents it yielded, the number of
             documents without terms, the largest impact, and ids that the target has and the documents lack.
-        outdated: returns those documents that the target stores otherwise, of some whose vectors are those of since.
+        outdated: of documents with unchanged vectors, returns those whose stored fields differ at the target.
         postings, id_with_space: then, the number of terms of all documents, and the first docid with white space.
         exported: what is written, of documents.
         observe: called with every exported document that has terms.
@@ -201,7 +201,7 @@ class Export:
 
     @property
     def statement(self) -> str:
-        """What a target that holds this export states: the fingerprint of the vectors, and that of stored documents."""
+        """The fingerprints of vectors and stored documents, as a target that holds this export states them."""
         return self.documents.fingerprint + ("" if self.corpus is None else f"+{self.corpus.checksum}")
 
     @property
@@ -269,7 +269,7 @@ class Server(Protocol):
     client: Any
     # Threads that may call present() and write() at a time.
     writers: int = 1
-    # Those that the collection is to have; by default what the server gives it.
+    # Requested shards and replicas; None for the server's defaults.
     shards: int | None = None
     replicas: int | None = None
     # Types of the fields of which search() takes ranges, and whose values count_values() counts.
@@ -287,7 +287,7 @@ class Server(Protocol):
         None if there is no collection, "" if milco export did not make it or its schema was changed.
 
         Args:
-            alias: its name may be an alias of it, which is searched and never filled.
+            alias: accept an alias, which can be searched but not filled.
         """
 
     def create(self, statement: str) -> None:
@@ -297,13 +297,13 @@ class Server(Protocol):
         """Replace the statement."""
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return those docids that the collection has."""
+        """Return the docids that exist in the collection."""
 
     def write(self, vectors: list[Vector]) -> None:
         """Add or replace documents."""
 
     def delete(self, ids: list[str]) -> None:
-        """Delete documents; those that are missing are no error."""
+        """Delete documents. Missing ones are not an error."""
 
     def finish(self) -> int:
         """Make all documents searchable, and return their number."""
@@ -327,10 +327,10 @@ class Server(Protocol):
         """
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
-        """Return what those documents that the collection has have of the terms of a query."""
+        """Return the impacts of a query's terms in each document; missing documents are left out."""
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the collection has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field; for more than limit values, some are enough."""

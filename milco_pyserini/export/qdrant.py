@@ -128,7 +128,7 @@ class QdrantServer(TextServer):
         self._index_fields()
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return those docids whose points exist."""
+        """Return the docids whose points exist."""
         docids = {point_id(docid): docid for docid in ids}
         return {docids[point.id] for point in self.client.retrieve(self._name, list(docids), with_payload=False)}
 
@@ -167,7 +167,7 @@ class QdrantServer(TextServer):
         }
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the JSON in the payload of those docids whose points exist."""
+        """Return the JSON in the payload of the docids whose points exist."""
         points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=True)
         payloads = ((point.payload.pop(_DOCID), point.payload) for point in points)
         return {docid: orjson.dumps({"id": docid, **payload}).decode() for docid, payload in payloads}

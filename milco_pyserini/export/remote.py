@@ -259,7 +259,7 @@ class RemoteSearcher(EngineSearcher):
         return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the server has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         # Servers refuse an empty id.
         ids: list[str] = list(filter(None, docids))
         found: dict[str, str] = {}
@@ -280,7 +280,7 @@ class RemoteSearcher(EngineSearcher):
         return self.weights_of([docid], terms).get(docid)
 
     def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Return the impacts that the server has, asked for those of some documents at a time."""
+        """Return the impacts of documents, requested from the server in batches."""
         ids, query = list(filter(None, docids)), self._vector(dict.fromkeys(terms, 1))
         found: dict[str, dict[str, int]] = {}
         with self._errors():
@@ -365,7 +365,7 @@ def _best(ranking: Ranking, k: int) -> Hits:
 class RemoteTextSearcher(EngineSearcher):
     """The texts that a filled server stores, ranked by BM25. Queries are texts, ties are in order of docid.
 
-    Which ones of the documents that tie with the last are found is the server's choice.
+    If documents tie with the last hit, the server chooses among them.
     """
 
     def __init__(self, searcher: RemoteSearcher, server: TextServer) -> None:
@@ -404,7 +404,7 @@ class RemoteTextSearcher(EngineSearcher):
         return " ".join(part for part in parts if part in kept)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the server has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         return self._searcher.stored(docids)
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:

@@ -110,7 +110,7 @@ class Rest:
         """Return the first answer of the nodes, each of which has its share of the time."""
         turn, now = next(self._turns), time.monotonic()
         nodes = [self._nodes[(turn + number) % len(self._nodes)] for number in range(len(self._nodes))]
-        # Those that failed come last. A second round is for connections that were cut off.
+        # Nodes that failed come last. A second round asks again after broken connections.
         nodes.sort(key=lambda node: self._failed.get(node.url, 0) > now)
         failure: Exception | None = None
         silent: set[str] = set()
@@ -211,7 +211,7 @@ class _Backend(httpcore.SyncBackend):
 
 
 def error_of(answer: Answer) -> ServerError:
-    """Return what an answer reports that is no success, or is not JSON."""
+    """Return the error that an answer reports, or that it is not JSON."""
     about: Any = None
     if "json" in answer.media:
         try:

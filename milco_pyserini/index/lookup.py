@@ -26,7 +26,7 @@ class StoredDocuments:
         self._searcher = searcher
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the index has."""
+        """Return the documents of the docids; missing ones are left out."""
         return self._searcher.documents(docids)
 
 
@@ -136,7 +136,7 @@ class CorpusLookup:
                 file.close()
 
     def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of those docids that the corpora have."""
+        """Return the documents of the docids; missing ones are left out."""
         names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
         if files := self._files:
             # The newest comes first.

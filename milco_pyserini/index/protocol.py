@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 EXACT_INTEGER, EXACT_FLOAT, APPROXIMATE = "exact integer", "exact float", "approximate"
-# When a setting applies. Those of builds and searches are numbers, in the manifest by name; those of the content are
-# stated there by other fields.
+# When a setting applies. Settings of builds and searches are numbers, in the manifest by name. Settings of the content
+# are other fields of the manifest.
 BUILD, SEARCH, CONTENT = "build", "search", "content"
 # Hits and characters of a text in a notebook's table, whose colors are the notebook's own, light or dark.
 _SHOWN = 20
@@ -68,11 +68,11 @@ class DocumentLookup(Protocol):
     """Finds documents by docid."""
 
     def find(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return the documents of those docids that are available."""
+        """Return the available documents by docid."""
 
 
 class IndexHit(NamedTuple):
-    """What one of several indexes gave a document: its rank there, from 1, and its score."""
+    """Rank (from 1) and score of a document in one fused index."""
 
     rank: int
     score: float
@@ -188,13 +188,13 @@ class Hits(Sequence[Hit]):
 
     @cached_property
     def shares(self) -> Mapping[str, float]:
-        """Hit.share by docid, of those documents of which it is known, read when one is first asked for."""
+        """Hit.share by docid, where it is known; read at the first use."""
         return {} if self.shares_of is None else self.shares_of(self.docids)
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a pandas.DataFrame: rank from 1, docid, score, share, title, text and the fields of the documents.
 
-        Of documents that are ranked by their best passage, passage is its id. Raises MilcoError without pandas.
+        If documents are ranked by their best passage, the column passage has its id. Raises MilcoError without pandas.
         """
         try:
             import pandas
@@ -268,7 +268,7 @@ Groups = Mapping[str, GroupHits]
 
 @dataclass(frozen=True)
 class BalanceTerm:
-    """What a balanced search adds to the score of a document: -strength x the mean score of its group.
+    """The summand of a balanced search: -strength x the mean score of the document's group.
 
     value: that of the balanced field; "" for documents that have none.
     """
@@ -280,7 +280,7 @@ class BalanceTerm:
 
     @property
     def score(self) -> float:
-        """What it adds to the score, <= 0."""
+        """The summand, <= 0."""
         return -self.strength * self.mean
 
     def __str__(self) -> str:
@@ -465,7 +465,7 @@ class EngineSearcher:
             raise MilcoError(f"{what}: it has {many} different values in {self.num_documents:,} documents: {rule}")
 
     def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
-        """Return what rank() with a balance adds to the scores of those documents that the index has."""
+        """Return the summand of rank() with a balance for each document; missing documents are left out."""
         self.require_open()
         self.validate_balance(balance)
         with engine_errors(self.engine, "search", self.path):
@@ -479,7 +479,7 @@ class EngineSearcher:
         return terms
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return those documents that the index stores, by docid; of a passage, the complete document."""
+        """Return the stored documents by docid; for a passage, its complete document."""
         self.require_open()
         if self.fields is None:
             return {}
@@ -487,14 +487,14 @@ class EngineSearcher:
             parsed = {docid: parse_document(docid, raw) for docid, raw in self.stored(docids).items()}
             holders = {holder for holder in parsed.values() if isinstance(holder, str)}
             raws = self.stored(list(holders)) if holders else {}
-            # In place of a passage's document, the docid of the passage that has it.
+            # A passage without text is the docid of the passage that holds it.
             for docid, document in parsed.items():
                 if isinstance(document, str) and document in raws:
                     parsed[docid] = parse_document(docid, raws[document])
         return {docid: document for docid, document in parsed.items() if not isinstance(document, str)}
 
     def stored(self, docids: Sequence[str]) -> Mapping[str, str | bytes]:
-        """Return the stored JSON of those documents that the index has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         raise NotImplementedError
 
     def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
@@ -506,7 +506,7 @@ class EngineSearcher:
         raise NotImplementedError
 
     def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """Return weights() of those documents that the index has. Servers are asked once."""
+        """Return weights() of the documents; missing ones are left out. Servers are asked once."""
         found = ((docid, self.weights(docid, terms)) for docid in docids)
         return {docid: weights for docid, weights in found if weights is not None}
 

@@ -49,7 +49,7 @@ _RAW = "raw"
 _VALUES = "values"
 _BATCH = 1000
 # Kilobytes of vectors from which a segment gets an index on disk; below it, one is made in memory at every opening.
-# What updates add is merged into such a segment when it is as large as 5,000 documents: that rewrites the index.
+# Documents of updates are merged into such a segment when there are 5,000 of them: that rewrites the index.
 _SMALLEST_INDEX, _SMALLEST_NEW_INDEX = 1, 5000
 # Bytes of free disk space that a batch may need.
 _ROOM = 2**27
@@ -168,7 +168,7 @@ class QdrantSearcher(EngineSearcher):
         return None if len(hits) == limit else counts
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of those documents that the index has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         known = {self.numbers[docid]: docid for docid in docids if docid in self.numbers}
         records = self._shard.retrieve(list(known), with_payload=True, with_vector=False)
         return {known[cast(int, record.id)]: cast(dict, record.payload)[_RAW] for record in records}

@@ -1,7 +1,7 @@
 """The remote engine: a collection that milco export filled, in the search engine that holds it.
 
 Its index is a small directory: a manifest that names the target, the URLs and the collection, and the terms of the
-columns. What a target's server does is in its file of milco_pyserini.export.
+columns. The code of a target's server is in its file of milco_pyserini.export.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The Seismic engine: approximate, by blocks of similar documents in every posting list (Bruch et al., SIGIR 2024).
 
-Of pyseismic-lsr, the index of integer columns is used, never the one of strings, which truncates and joins long terms:
-ids and terms are in our own files. Columns that no document has are left out, because the builder takes time for every
-column of every list. It holds Python's lock and writes to stdout, so it runs in a process of its own.
+The index of integer columns of pyseismic-lsr is used. Its index of strings truncates and joins long terms, so ids and
+terms are in our own files. Columns that no document has are left out, because the builder takes time for every column
+of every list. It holds Python's lock and writes to stdout, so it runs in a process of its own.
 """
 
 import copy
@@ -64,12 +64,12 @@ class Seismic(Engine):
     >>> Index.build("vectors/miracl-ar", "indexes/miracl-ar.seismic", Seismic(n_postings=500))  # doctest: +SKIP
 
     Settings that are not listed here have the package's defaults. n_postings buys recall with time, memory and disk.
-    200 is for a recall@10 of .95 in 10,000 to 300,000 documents of 124 terms (benchmarks/topical_vectors.py): at
-    100,000 it builds in half the time of 500, takes half the disk and two thirds of the memory, and answers a sixth
-    faster when both are tuned to that recall; untuned, recall is .980 instead of .991. A longer list keeps a smaller
-    share of its postings: at 300,000 documents the untuned recall is .950 (with 500: .987), and hardly any search
-    settings bring it to .98. For more documents, or a higher recall, build with more.
-    summary_energy buys recall with disk and memory: most of an index with many rare terms is summaries.
+    200 gives a recall@10 of .95 in 10,000 to 300,000 documents of 124 terms (benchmarks/topical_vectors.py): at 100,000
+    it builds in half the time of 500, takes half the disk and two thirds of the memory, and answers a sixth faster when
+    both are tuned to that recall; untuned, recall is .980 instead of .991. A longer list keeps a smaller share of its
+    postings: at 300,000 documents the untuned recall is .950 (with 500: .987), and hardly any search settings bring it
+    to .98. For more documents, or a higher recall, build with more. summary_energy buys recall with disk and memory:
+    most of an index with many rare terms is summaries.
     """
 
     name = "seismic"
@@ -86,7 +86,7 @@ class Seismic(Engine):
         10, group=SEARCH, minimum=1, maximum=10**6, help="strongest terms of a query that are looked up"
     )
     heap_factor: float = option(
-        0.9, group=SEARCH, minimum=0.01, maximum=1, help="share of the worst hit's score that a block must promise"
+        0.9, group=SEARCH, minimum=0.01, maximum=1, help="skip blocks with bounds below this share of the k-th score"
     )
 
     def available(self) -> None:

@@ -136,7 +136,7 @@ class ShardedSearcher(EngineSearcher):
         return None if None in counts else sum(map(Counter, filter(None, counts)), Counter())
 
     def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
-        """Return the stored JSON of those documents that a shard has."""
+        """Return the stored JSON of the documents; missing ones are left out."""
         return {docid: raw for shard in self.shards for docid, raw in shard.stored(docids).items()}
 
     def weights(self, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:

@@ -60,7 +60,7 @@ class StringTable:
         return self.take(np.asarray([position]))[0]
 
     def take(self, positions: NDArray[np.int64]) -> list[str]:
-        """Return the strings at these positions, each from 0 to len - 1. Raises DamagedError if they are no strings."""
+        """Return the strings at positions from 0 to len - 1. Raises DamagedError if they are not strings."""
         with intact(*self._file):
             stops = self._ends[positions]
             starts = np.where(positions > 0, self._ends[positions - 1], 0)

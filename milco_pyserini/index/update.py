@@ -275,7 +275,7 @@ def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Eng
     """Copy an index's files, or give them second names where the engine changes none and the file system can.
 
     Raises:
-        DamagedError: the checksum of a file that is copied differs. That of the copy would hide it for good.
+        DamagedError: the checksum of a file that is copied differs. A new checksum would hide the damage.
     """
     for listed in manifest.files:
         source, target = old / listed.file, directory / listed.file

@@ -46,7 +46,7 @@ class EngineWeights:
     def matched_shares(
         self, vector: dict[str, float], passages: Mapping[str, str] | None, docids: Sequence[str]
     ) -> dict[str, float]:
-        """Return matched_share() of those documents that the index has.
+        """Return matched_share() of the documents; missing ones are left out.
 
         passages: of documents that are ranked by their best passage, docid -> its id in the index.
         """

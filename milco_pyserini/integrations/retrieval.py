@@ -1,4 +1,4 @@
-"""What the adapters to LangChain, LlamaIndex and Haystack share."""
+"""Parts that the adapters to LangChain, LlamaIndex and Haystack share."""
 
 import os
 from collections.abc import Callable, Sequence

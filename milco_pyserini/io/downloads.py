@@ -60,7 +60,7 @@ def download(url: str, target: Path, checksum: str | None = None) -> None:
 
 
 def _fetch(url: str, target: Path, handle: IO[bytes]) -> None:
-    """Write what the server sends to an open file."""
+    """Write the server's response to an open file."""
     request = Request(url, headers={"User-Agent": "milco_pyserini"})
     for attempt in range(_ATTEMPTS):
         handle.seek(0)

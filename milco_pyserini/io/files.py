@@ -265,7 +265,7 @@ def recover_directory(path: Path) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove the partial files and directories that killed runs left for path. Those of live runs are kept."""
+    """Remove the partial files and directories that killed runs left for path. Partial files of live runs are kept."""
     _sweep(path.parent, f".{_short(path.name)}{PARTIAL}")
 
 
@@ -315,7 +315,7 @@ def sync_tree(path: Path) -> None:
 def sync_path(path: Path) -> None:
     """Flush a file, or the names in a directory, to disk. Windows, some FUSE and SMB mounts flush no directory."""
     try:
-        # Windows flushes only what is open for writing.
+        # Windows flushes only files that are open for writing.
         descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -22,7 +22,7 @@ _only_cached: ContextVar[bool] = ContextVar("only_cached", default=False)
 
 @contextlib.contextmanager
 def only_cached(enabled: bool = True) -> Iterator[None]:
-    """Use the cache only, in this block: what it lacks is Unreachable at once, without half a minute of retries."""
+    """Use the cache only, in this block: a missing file is Unreachable at once, without half a minute of retries."""
     token = _only_cached.set(enabled)
     try:
         yield

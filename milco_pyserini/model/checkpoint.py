@@ -38,7 +38,7 @@ HEAD, ENGLISH = "sparse_linear.pt", "english"
 MODULES, MODEL_CLASS = "modules.json", "config_sentence_transformers.json"
 
 _MINI = Path(__file__).parent.parent / "resources" / "milco-mini"
-# Of the tokenizers library, SentencePiece, WordPiece: any of these is a tokenizer.
+# Any of these is a tokenizer: of the tokenizers library, SentencePiece, WordPiece.
 _TOKENIZER_FILES = _FILE, _SENTENCEPIECE, _WORD_PIECES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # At any depth: a checkpoint may contain the sub-models that its config.json names.

@@ -9,13 +9,13 @@ from milco_pyserini.console import warn
 from milco_pyserini.errors import MilcoError, unknown_name
 
 MODEL_TYPE = "milco"
-# By which the authors' config.json names the encoder and the English model.
+# Fields of the authors' config.json that name the encoder and the English model.
 ENCODER_FIELD, ENGLISH_FIELD = "multilingual_encoder_checkpoint", "lsr_encoder_checkpoint"
 ECHO_VARIANTS = ("linear", "paper")
 SOURCE_POOLS = ("sum", "max")
 # Encoders with BERT's names of tensors, which checkpoint.py reads, and that of gte.py.
 ENCODERS = ("bert", "camembert", "gte", "roberta", "xlm-roberta", "xlm-roberta-xl")
-# Those of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
+# Encoders of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
 XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
 # Fields on which the terms and weights of a view depend.
 VIEW_VARIANTS = ("echo_variant", "source_pool", "source_drop_special", "pivot_top_k", "source_top_k")
@@ -85,7 +85,7 @@ _SIZES = (
     "layer_norm_eps",
 )
 _PADDING_ID = 1
-# What changes nothing about the vectors: weights are loaded as float32.
+# These do not change the vectors: weights are loaded as float32.
 _PRECISION = ("dtype", "torch_dtype")
 _UNUSED = {
     *_PRECISION,

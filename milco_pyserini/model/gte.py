@@ -14,7 +14,7 @@ from milco_pyserini.errors import MilcoError
 
 GTE = "gte"
 _ALIBABA = "new"
-# What "gte" computes. The other fields of Alibaba's configuration concern speed only.
+# The values that "gte" supports. The other fields of Alibaba's configuration concern speed only.
 _SUPPORTED = {
     "position_embedding_type": "rope",
     "layer_norm_type": "layer_norm",

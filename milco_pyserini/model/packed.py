@@ -82,7 +82,7 @@ class Int8Linear(Linear):
     """A Linear that multiplies integers: int8 weights with a scale per output, int8 states with a scale per token.
 
     A token's scale is its largest state / 127, so that its result does not depend on other tokens. The product of two
-    vectors is an exact sum of integers; what is lost is lost by rounding to them.
+    vectors is an exact sum of integers; only the rounding to integers loses precision.
 
     Args:
         dtype: of the result.

@@ -27,7 +27,7 @@ class NetworkWeights:
 
     Args:
         config: sizes and variants.
-        tensors: by the names of the network's parameters. Those that it lacks are named on stderr.
+        tensors: by the names of the network's parameters. Missing ones are named on stderr.
         directory: the checkpoint's, for messages.
 
     Raises:

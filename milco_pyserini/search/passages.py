@@ -52,8 +52,8 @@ def rank_documents(
 def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER) -> Hits:
     """Return the first documents of a ranking of passages; ties in ascending order of docid.
 
-    The id of a passage ends in the delimiter and a number; any other id is that of a document. What is known of a
-    document is what its best passage's id finds.
+    The id of a passage ends in the delimiter and a number; any other id is a document's. Fields and text of a document
+    come from its best passage.
     """
     number = re.compile(rf"{re.escape(delimiter)}[0-9]+\Z")
     best: dict[str, int] = {}
@@ -73,7 +73,7 @@ def holds_passages(index: Index) -> bool:
 def validate_passages(index: Index) -> None:
     """Raise MilcoError if the docids of an index are not those of passages.
 
-    External vectors and texts do not state what they are: there the user must know.
+    External vectors and texts do not state whether they are passages: the user must know.
     """
     if not holds_passages(index):
         raise MilcoError(

@@ -1,4 +1,4 @@
-"""An open index with its encoder: what a searcher searches one or several of."""
+"""An open index with its encoder, one or several of which a searcher searches."""
 
 import contextlib
 import threading
@@ -90,7 +90,7 @@ class SearchedIndex:
             yield
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return the documents of those docids that are available."""
+        """Return the available documents by docid."""
         self.engine_searcher.require_open()
         return {} if self.lookup is None else self.lookup.find(docids)
 
@@ -165,7 +165,7 @@ class SearchedTexts(SearchedIndex):
 
     @property
     def name(self) -> str:
-        """The name of the index, and what it is searched by."""
+        """The name of the index and the queries that it takes."""
         return f"{super().name} (bm25)"
 
     @cached_property

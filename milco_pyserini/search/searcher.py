@@ -181,7 +181,7 @@ class Searcher:
 
     @property
     def engine_searcher(self) -> EngineSearcher:
-        """What searches the index without encoding; of several, the first."""
+        """The searcher that takes encoded queries; with several indexes, the first one's."""
         return self.indexes[0].engine_searcher
 
     @property
@@ -224,7 +224,7 @@ class Searcher:
             yield
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return the documents of those docids that are available, from the first index that has them."""
+        """Return the available documents by docid, each from the first index that has it."""
         return _FirstLookup([index.documents for index in self.indexes]).find(docids)
 
     def search(self, text: str, k: int = 10, **options: Unpack[SearchKeywords]) -> Hits:
@@ -372,7 +372,7 @@ class Searcher:
 
     def _fused(self, rankings: Sequence[Hits], request: SearchRequest) -> Hits:
         runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]
-        # Of an index of complete documents, these are their own passages.
+        # An index of complete documents maps each docid to itself.
         passages = [dict(hits.passages) for hits in rankings if hits.passages is not None]
         k = request.offset + request.k
         depth, weights = max(request.depth, k), request.weights or None

@@ -54,7 +54,7 @@ def create_mcp_server(service: SearchService) -> MCPServer:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
         Args:
-            query: the query of a search; other arguments are those of that search, too.
+            query: the query of a search; other arguments are the same as in that search.
             docid: docid of one of its hits; of a hit with a passage, the passage.
             index: if hits have by_index, the index whose score is explained, as named there.
         """

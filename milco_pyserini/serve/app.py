@@ -85,7 +85,7 @@ def create_app(
 
     Args:
         hosts: Host headers that are answered without a token; () for all.
-        token: What requests must carry, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
+        token: Requests must carry it, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
         access_log: Gets a line of JSON for every request that was answered or refused.
     """
     metrics = Metrics(service)
@@ -109,7 +109,7 @@ def create_app(
         responses={
             "4XX": {
                 "model": ErrorAnswer,
-                "description": "What is wrong with the request; plain text if it is not valid HTTP",
+                "description": "The error of the request; plain text if the request is not valid HTTP",
                 "content": {"text/plain": {"schema": {"type": "string"}}},
             },
             "502": {"model": ErrorAnswer, "description": "The server that holds the index does not answer"},
@@ -155,7 +155,7 @@ def create_app(
         elif isinstance(failure, Unreachable):
             status = HTTPStatus.BAD_GATEWAY
         elif isinstance(failure, DamagedError) or failure.__cause__ is not None:
-            # An engine's library failed: not what the client sent.
+            # An engine's library failed; the request is not the reason.
             status = HTTPStatus.INTERNAL_SERVER_ERROR
         return error(request, status, str(failure))
 

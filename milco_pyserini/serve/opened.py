@@ -29,8 +29,8 @@ class IndexDescription:
     """An index, or several that are searched together, as the page shows it: name, number of documents, encoder.
 
     generation: a digest that changes with every update. examples: queries to try. fields: names of the stored fields,
-    by which searches can filter. language: that of them which has a document's language; "" if there is none. balance:
-    the same if it can be balanced. scale: from weights to impacts; None for external vectors. indexes: paths of
+    by which searches can filter. language: name of the field with a document's language, or "". balance: the same field
+    if scores can be balanced by it. scale: from weights to impacts; None for external vectors. indexes: paths of
     several, () for one. explained: paths of those whose encoder shows what each token contributes, which a query table
     and a SparseEncoder do not. has_passages: whether it holds passages of documents, which the page shows by their best
     one.

@@ -150,7 +150,7 @@ class FieldsAnswer(_Strict):
 
 
 class Highlight(_Strict):
-    """Characters start to stop of a snippet, the query's terms that they are, and the weight of these in the query."""
+    """Span [start, stop) of a snippet, the query terms that it matches, and their weight in the query."""
 
     start: int
     stop: int
@@ -160,7 +160,7 @@ class Highlight(_Strict):
 
 
 class IndexHitAnswer(_Strict):
-    """What one of several indexes gave a document."""
+    """Rank (from 1) and score of a document in one of several indexes."""
 
     rank: int
     score: float
@@ -249,6 +249,6 @@ class DocumentAnswer(_Strict):
 
 
 class ErrorAnswer(_Strict):
-    """Any answer but 200: what is wrong, in one line."""
+    """Any answer but 200: the error in one line."""
 
     error: str

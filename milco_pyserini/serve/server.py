@@ -56,7 +56,7 @@ def serve(
         index: The directory of an index of terms; or a list of several, of which one is of terms, with fuse.
         host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
         port: 0 for a free one.
-        token: What requests must carry (default: the environment's MILCO_TOKEN, if it is set).
+        token: Requests must carry it (default: MILCO_TOKEN of the environment, if it is set).
         k, threads, queue, title: as for SearchService.
         access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
         trust_proxy: Addresses and networks of proxies, which state a client's address in X-Forwarded-For.
@@ -224,7 +224,7 @@ def allowed_hosts(listener: socket.socket) -> tuple[str, ...]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether a host is one of this machine's own addresses. A name counts as what it resolves to."""
+    """Return whether a host is one of this machine's own addresses. A name counts as its addresses."""
     try:
         return all(ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host or "0.0.0.0", None))
     except OSError:

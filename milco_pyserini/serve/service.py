@@ -184,7 +184,7 @@ class SearchService:
         threads: Threads that search.
         queue: Requests that are accepted at a time.
         k: Documents per page.
-        title: What the page calls the index; "" for the name of its directory.
+        title: Title of the index on the page; "" for the name of its directory.
     """
 
     def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
@@ -242,7 +242,7 @@ class SearchService:
         """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy.
 
         Args:
-            index: Of several indexes, the path of that whose scores are explained (default: the first that can be).
+            index: Path of the index whose scores are explained, if there are several (default: the first that can be).
         """
         if len(docids) > MAX_HITS:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
@@ -386,7 +386,7 @@ class SearchService:
             try:
                 self.opened = await self._run("open", old.reopened)
             except Exception as error:
-                # Whatever is wrong with it, the index that is open still answers.
+                # The index that is open answers, whatever the error.
                 seconds, message = min(2 * seconds, _MOST_SECONDS), " ".join(str(error).split())
                 if message != reported:
                     log(f"{path} is not opened again, the old index still answers: {message or type(error).__name__}")

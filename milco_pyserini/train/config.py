@@ -88,7 +88,7 @@ class RetrievalOptions(DataOptions):
     )
     translations: int = _data(4, minimum=2, help="languages per sentence of --parallel, at most")
     concatenate: float = _data(
-        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of texts of --parallel that are joined to passages"
+        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of --parallel texts with neighboring sentences"
     )
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")

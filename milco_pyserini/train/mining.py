@@ -55,7 +55,7 @@ def mine_training_set(options: MineOptions) -> None:
 
 
 def encode_passages(passages: list[str], encoder: MilcoEncoder, parts: Path, batch_size: int) -> SparseBatch:
-    """Return the vectors of passages. Those that an interrupted run has encoded are read from a directory of parts."""
+    """Return the vectors of passages. A directory of parts has those that an interrupted run encoded."""
     progress = Progress("passages", len(passages))
     batches = []
     for start in range(0, len(passages), _ENCODED_AT_A_TIME):

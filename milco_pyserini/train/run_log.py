@@ -17,7 +17,7 @@ _TENSORBOARD = "tensorboard"
 
 
 class RunLog:
-    """Reports the steps of a run. What was logged after the step that it resumes from is dropped, and logged again.
+    """Reports the steps of a run. A resumed run drops later entries and logs them again.
 
     Args:
         run: the run directory.

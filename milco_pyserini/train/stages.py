@@ -1,4 +1,4 @@
-"""What the two training stages hand to the training loop: their model, data, teachers and loss."""
+"""Prepare the two training stages for the training loop: model, data, teachers and loss."""
 
 from collections.abc import Sequence
 from itertools import zip_longest

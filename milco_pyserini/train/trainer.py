@@ -118,7 +118,7 @@ class Trainer:
         self._optimizer = make_optimizer(self._model, optimizer)
         self._schedule = make_schedule(self._optimizer, optimizer, steps)
         self._monitor = CollapseMonitor()
-        # Of the first process, while it trains.
+        # Only the first process has a log, while it trains.
         self._log: RunLog | None = None
         # Since the last log entry: the sum of each part of the loss, and the number of batches that have it.
         self._sums: dict[str, tuple[Tensor, int]] = {}

@@ -22,7 +22,7 @@ from .dense import POOLING
 from .stages import PASSAGE_LENGTH, QUERY_LENGTH
 
 MEASURE = "nDCG@10"
-# Of the collapse alarms: the share of a sentence's terms that are tokens of its English translation (under the
+# Figures of the collapse alarms: the share of a sentence's terms that are tokens of its English translation (under the
 # multilingual head, of the sentence or its translation), terms per sentence, and the shares of the vocabulary that are
 # active in no sentence, and in more than half of them.
 COLLAPSE_FIGURES = ("grounded", "terms", "dead", "always_on")

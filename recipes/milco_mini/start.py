@@ -1,4 +1,4 @@
-"""What training starts from: the base with a new connector and English head, and the base as the dense teacher."""
+"""Write the start of training: the base with a new connector and English head, and the base as the dense teacher."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +24,7 @@ _FREQUENT_PIECES, _LEAST_OCCURRENCES = 60_000, 3
 _LINEAR = 2.5
 # Norm of a decoder row and level of the logits: a text's own words are above 0, nearly all others are not.
 _ROW_NORM, _LEVEL = 0.12, -0.6
-# What the base was trained with.
+# Prefixes that the base was trained with.
 _QUERY, _PASSAGE = "query: ", "passage: "
 _BATCH = 512
 

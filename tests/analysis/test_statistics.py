@@ -184,7 +184,7 @@ def test_pruning_and_a_single_view_are_reported(stats: Stats, report: Callable[.
 
 
 def test_external_vectors_have_terms_without_views(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
-    """What is not known is null in JSON and a dash in text."""
+    """Unknown values are null in JSON and a dash in text."""
     write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}, "c": {}})
     value = report("plain.jsonl", "--plain")
     assert value["terms_per_document"]["terms"]["without"] == 1

@@ -48,7 +48,7 @@ def options_of(module: ModuleType) -> list[type]:
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, tuple[int, str, list[str]]]:
-    """What HELP prints, of all commands, in one process."""
+    """The output of HELP, for all commands, in one process."""
     program = [sys.executable, "-c", HELP, json.dumps(ALL_COMMANDS), *HEAVY]
     ended = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=300, check=True)
     assert ended.stderr == ""

@@ -115,7 +115,7 @@ class Notebook(Terminal):
 
 
 def test_a_notebook_shows_progress_on_stdout(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on stderr looks like an error there."""
+    """A notebook shows lines on stderr as errors."""
     out, err = Notebook(), Notebook()
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr("sys.stderr", err)

@@ -1,4 +1,4 @@
-"""What can be known before an encoder is loaded is reported before."""
+"""Errors that do not depend on the encoder are reported before it is loaded."""
 
 from pathlib import Path
 

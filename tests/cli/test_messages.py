@@ -1,4 +1,4 @@
-"""What users read on stderr after typical mistakes: the quality of the sentences is held here, and only here."""
+"""Messages on stderr after typical mistakes: only this file tests their wording."""
 
 import os
 import shlex

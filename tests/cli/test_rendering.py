@@ -48,7 +48,7 @@ def test_python_reads_parameters() -> None:
     ],
 )
 def test_a_command_prints_its_options(message: str, printed: str) -> None:
-    """What is not an option of the command stays as it is."""
+    """A parameter that is not an option of the command is unchanged."""
     assert with_flags(message, flags_of("milco test", Options)) == printed
 
 

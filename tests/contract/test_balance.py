@@ -1,4 +1,4 @@
-"""What engines that balance languages promise: the mean score of a language is subtracted, exactly."""
+"""The contract of engines that balance languages: the mean score of a language is subtracted, exactly."""
 
 import shutil
 from pathlib import Path

@@ -66,7 +66,7 @@ def test_a_query_without_known_terms_has_no_hits(built: Built, kind: str) -> Non
 
 @pytest.mark.parametrize("kind", INDEXES)
 def test_every_document_is_counted(built: Built, kind: str) -> None:
-    """Those with terms are in the index, those without are counted."""
+    """Documents with terms are in the index, documents without terms are counted."""
     manifest = open_index(built.path(kind)).manifest
     empty = int((synthetic_batch(DOCUMENTS)[1].lengths() == 0).sum())
     assert (manifest.documents, manifest.empty_documents) == (DOCUMENTS - empty, empty)

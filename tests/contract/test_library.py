@@ -1,4 +1,4 @@
-"""What a program that uses the library may rely on: it is silent, and what it opens can be closed and shared."""
+"""The contract of the library: it is silent, and opened objects can be closed and shared."""
 
 import subprocess
 import sys

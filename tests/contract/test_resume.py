@@ -1,4 +1,4 @@
-"""What every interrupted command promises: the same command completes the work, with the same bytes."""
+"""The contract of every interrupted command: the same command completes the work, with the same bytes."""
 
 import json
 import shutil

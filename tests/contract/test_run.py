@@ -1,4 +1,4 @@
-"""What every run promises, whatever engine wrote it."""
+"""The contract of every run, whatever engine wrote it."""
 
 import io
 import itertools

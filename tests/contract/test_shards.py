@@ -1,4 +1,4 @@
-"""What an index in shards promises: it is searched, explained, served and verified as one index."""
+"""The contract of an index in shards: it is searched, explained, served and verified as one index."""
 
 import shutil
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_the_generation_is_that_of_all_shards(tmp_path: Path, built: Built) -> N
 
 
 def test_shards_copied_over_an_index_are_refused(tmp_path: Path, built: Built) -> None:
-    """Which of the two is the older one is not known."""
+    """The index does not know the older of the two."""
     path = shutil.copytree(built.path("exact"), tmp_path / "index")
     shutil.copytree(built.path("exact" + SHARDS), path, dirs_exist_ok=True)
     with pytest.raises(MilcoError, match="shard-00000-of-00002"):
@@ -96,7 +96,7 @@ def test_the_manifest_is_that_of_one_index(built: Built, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", EXACT)
 def test_the_numbers_of_an_explanation_are_those_of_one_index(built: Built, kind: str) -> None:
-    """Of every document of a ranking, in the same order."""
+    """Every document of a ranking has its own, in the same order."""
     queries = queries_for(kind, 3)
     opened = [open_index(built.path(name)) for name in (kind, kind + SHARDS)]
     one, sharded = (EngineWeights(index.searcher(), index) for index in opened)

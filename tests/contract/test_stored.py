@@ -1,4 +1,4 @@
-"""What every engine that stores documents promises: they come back as they were, and filters are exact."""
+"""The contract of every engine that stores documents: they come back as they were, and filters are exact."""
 
 import operator
 import shutil
@@ -137,7 +137,7 @@ def test_filters_are_conditions_or_a_dict(built: Built, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", STORED_INDEXES)
 def test_values_are_counted(built: Built, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those by which filters find documents; of a field with too many, none, and it has no ranges."""
+    """Counts have the values by which filters find documents; a field with too many has neither counts nor ranges."""
     searcher = open_index(built.path(kind)).searcher()
     held = searcher.documents([document.id for document in stored_documents()]).values()
     for field in ("lang", "tags", "open", "year", "a.b"):
@@ -172,7 +172,7 @@ def test_values_of_deleted_documents_are_not_counted(built: Built, kind: str, tm
 
 @pytest.mark.parametrize("kind", INDEXES)
 def test_an_index_without_documents_refuses_filters(built: Built, kind: str) -> None:
-    """It names the option to build it with; no filters are no filters."""
+    """It names the option to build it with; an empty filter is the same as None."""
     searcher = open_index(built.path(kind)).searcher()
     assert searcher.documents(["d1"]) == {}
     assert len(searcher.search(queries_for(kind, 1), 5, filters={})) == 1

@@ -1,4 +1,4 @@
-"""What every engine promises that can update an index: the result is that of an index built anew."""
+"""The contract of every engine that can update an index: the result is that of an index built anew."""
 
 import os
 import random
@@ -193,7 +193,7 @@ def test_vectors_that_do_not_fit_are_refused(
 def test_since_needs_an_index_that_only_it_has_changed(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What another update deleted or replaced would stay so, unless it differs in the stores."""
+    """Documents that another update deleted or replaced would stay so, unless they differ in the stores."""
     old = store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}, "z": {"w1": 1}})
     same = store(tmp_path / "same", {"x": {"w1": 3}, "y": {"w1": 2}, "z": {"w1": 7}})
     (tmp_path / "ids").write_text("x\n")

@@ -13,7 +13,7 @@ from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.sparse import open_store
 
 INSTALLED = ("milco_pyserini", "numpy", "seismic", "jnius", "pyserini", "torch")
-# What the installed command milco is, with work that a library does in another process.
+# The installed command milco, with work that a library does in another process.
 COMMAND = """
 import multiprocessing, subprocess, sys
 from milco_pyserini.cli import program

@@ -71,7 +71,7 @@ def hard_negatives(copy: Path) -> None:
 
 
 def test_mteb_tables_are_found_by_the_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Documents of all parts in order; a null title is no title; queries without judgments are dropped."""
+    """Documents of all parts in order; a null title counts as absent; queries without judgments are dropped."""
     hard_negatives(tmp_path)
     documents, queries, qrels = read("miracl-hn-sw", "miracl-hn-sw-dev", tmp_path)
     assert documents == [Document("1#0", "Mto", "maji"), Document("2#0", "", "jua")]

@@ -50,7 +50,7 @@ def test_jsonl_ids_have_three_field_names(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_jsonl_fields_are_read_as_documented(tmp_path: Path, line: str, expected: Document) -> None:
-    """Numbers are ids, contents wins, a null title is no title, empty text is kept, a text keeps its line ends."""
+    """Numbers are ids, contents wins, a null title counts as absent, empty text is kept, a text keeps its line ends."""
     assert list(corpus_of(tmp_path / "c.jsonl", line)) == [expected]
 
 

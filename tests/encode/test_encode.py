@@ -179,7 +179,7 @@ def flip_first(path: Path) -> None:
 def test_a_complete_store_on_a_read_only_file_system_is_no_error(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What needs no writing is no error where nothing can be written."""
+    """A complete store does not need a writable directory."""
     assert main(arguments(corpus, tmp_path / "v")) == 0
 
     def refuse(path: Path, **_: object) -> None:
@@ -513,7 +513,7 @@ def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, caps
 def test_overwrite_removes_only_a_store(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, content: str
 ) -> None:
-    """--overwrite on what is no vector store is refused: it may be somebody's home, or an index."""
+    """--overwrite is refused for a directory that is not a vector store: it may be somebody's home, or an index."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / name).write_text(content)
     refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "never replaced: choose another")

@@ -175,7 +175,7 @@ def test_another_encoder_type_is_refused(checkpoint: Path) -> None:
 
 
 def test_a_missing_layer_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the same revision; if the hub has none, there is none."""
+    """The head has the same revision; if the hub has none, there is none."""
     snapshot = tmp_path / "0123abc"
     snapshot.mkdir()
     (snapshot / "tokenizer.json").touch()

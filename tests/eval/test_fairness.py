@@ -43,7 +43,7 @@ def test_documents_below_the_depth_share_the_last_place() -> None:
 
 
 def test_hits_in_the_language_of_the_query_are_counted() -> None:
-    """Of the ten best; queries whose ids have no language have no such share."""
+    """The share covers the ten best hits; queries whose ids have no language have no share."""
     run = {"sw-q": {name: 9.0 - place for place, name in enumerate(SEPARATE[:4])}, "de-q": {"de-1": 1.0}}
     qrels = {"sw-q": RELEVANT, "de-q": RELEVANT}
     fairness = evaluate_fairness(run, qrels, LANGUAGES)

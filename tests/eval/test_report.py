@@ -75,7 +75,7 @@ def test_per_query_rows_precede_their_mean() -> None:
 
 
 def test_markdown_escapes_names() -> None:
-    """A pipe in a name is no new cell, an underscore no emphasis."""
+    """A pipe in a name does not begin a cell, and an underscore does not begin emphasis."""
     lines = render(compare_evaluations(ONE).to_table(), "markdown").splitlines()
     assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[:3]] == [
         ["run", "nDCG@10"],
@@ -152,7 +152,7 @@ def test_any_system_may_be_the_baseline() -> None:
 
 
 def test_values_are_paired_by_query_not_by_position() -> None:
-    """The same values of the same queries in another order are no difference."""
+    """The order of the queries does not matter."""
     turned = Evaluation(LOW.mean, {"nDCG@10": dict(reversed(LOW.per_query["nDCG@10"].items()))})
     assert compare_evaluations({"a": {"q": LOW}, "b": {"q": turned}}).differences["b", "q", "nDCG@10"].p == 1
 

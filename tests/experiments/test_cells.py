@@ -76,7 +76,7 @@ def test_published_figures_are_in_the_units_of_the_table(cells: dict[Key, Cell],
 
 @pytest.mark.parametrize("systems", [(), ("m3-dense",), tuple(paper().systems)])
 def test_every_published_figure_is_in_a_cell(systems: tuple[str, ...]) -> None:
-    """Those of systems that are not measured are quoted; a system is one row, measured or not."""
+    """Figures of systems that are not measured are quoted; a system is one row, measured or not."""
     count = 0
     for name in paper().by_cost:
         table = find_table(name)
@@ -215,7 +215,7 @@ def test_the_sample_has_analyses_only_with_milco_and_no_published_figure() -> No
 
 
 def test_local_copies_are_named_in_the_commands() -> None:
-    """Of a benchmark, or of one of its names; outputs are named as without them."""
+    """Copies are given for a benchmark or one of its names; outputs have the same names as without copies."""
     pipeline = Pipeline(Path("out"), PUBLISHED, {"mldr": "copies/mldr", "mldr-ar-test": "copies/ar"})
     ((_, (cell,)),) = plan_table(find_table("mldr"), pipeline, ["milco"], ["ar"])
     encode, _, search, _ = cell.pipeline()

@@ -25,7 +25,7 @@ PUBLISHED = dict(paper().checkpoints)
 
 
 class FakeCommands:
-    """In place of the commands: writes what they would, and remembers them. broken: names of outputs that fail."""
+    """Replaces the commands: writes their outputs and remembers them. broken: names of outputs that fail."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -47,7 +47,7 @@ class FakeCommands:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCommands:
-    """In place of the commands."""
+    """Replace the commands."""
     commands = FakeCommands()
     monkeypatch.setattr(reproduce, "run", commands)
     monkeypatch.setattr(reproduce, "corpus_size", lambda name: 0)

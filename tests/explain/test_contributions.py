@@ -187,7 +187,7 @@ def test_pruned_matches_are_listed(engine: str, source: str) -> None:
     for query in queries(3):
         for one in explainer(index(engine, prune="top-k:12"), *sources).explain(query):
             full = explainer(index(engine), *sources).explain(query, [one.docid])[0]
-            # What rounds to 0 in either text would not have matched without pruning either.
+            # A term that rounds to 0 in either text would not have matched without pruning either.
             pruned = {
                 term.term.term
                 for term in one.lost or ()

@@ -215,7 +215,7 @@ def test_a_part_of_a_word_is_shown_as_the_word(content: str, token: str, word: s
 
 
 def test_the_matched_share_is_that_of_the_querys_weight() -> None:
-    """Of a document with no term of the query, or a query without terms, it is 0."""
+    """It is 0 for a document with no term of the query, and for a query without terms."""
     query = {"river": 3.0, "long": 1.0}
     assert [matched_share(query, terms) for terms in (["river", "sea"], query, ["sea"])] == [0.75, 1, 0]
     assert matched_share({}, ["sea"]) == 0

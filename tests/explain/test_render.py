@@ -99,7 +99,7 @@ def test_terminal_output_fits_its_width(columns: int) -> None:
 
 
 def test_str_is_the_table_and_repr_one_line() -> None:
-    """Of explanations and comparisons."""
+    """Explanations and comparisons have it."""
     one, two = explanations()[:2]
     assert str(one) == one.to_text()
     assert re.fullmatch(r"Explanation\(docid='text 1', score=[\d.]+, \d+ of \d+ query terms matched\)", repr(one))
@@ -141,7 +141,7 @@ def test_a_browser_shows_the_page(browser: Any, tmp_path: Path, scheme: str) -> 
     ("score", "shown"), [(24309.0, "24,309"), (14891.16, "14,891"), (3.62174, "3.6217"), (0.0328, "0.0328")]
 )
 def test_large_scores_have_no_decimals(score: float, shown: str) -> None:
-    """Balanced sums of impacts; fused scores and BM25 have four. What is not a number is shown, too."""
+    """Balanced sums of impacts; fused scores and BM25 have four. Values that are not numbers are shown, too."""
     assert format_score(score) == shown
     assert (format_score(math.nan), format_number(math.nan, 100), format_number(-math.inf, 100)) == (
         "nan",

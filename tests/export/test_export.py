@@ -1,4 +1,4 @@
-"""What the files of every target promise."""
+"""The contract of the files of every target."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What filling a real OpenSearch promises: settings while it is loaded, and one line for each fault."""
+"""The contract of filling a real OpenSearch: settings while it is loaded, and one line for each fault."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""What an index of a filled collection promises: the hits of engine lucene, from the server."""
+"""The contract of an index of a filled collection: the hits of engine lucene, from the server."""
 
 import itertools
 import json
@@ -71,7 +71,7 @@ def test_hits_are_the_exact_integer_scores_with_ties_by_docid(index: Path, store
 
 
 def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, store: Path) -> None:
-    """Those of the asked terms that it has; of a document that the server lacks, none are known."""
+    """The impacts of the requested terms that it has; a document that the server lacks has none."""
     vectors = [(docid, vector) for docid, vector in VectorStore.open(store).vectors() if len(vector) > 3]
     with open_index(index).searcher() as searcher:
         for docid, vector in vectors[::20]:

@@ -66,7 +66,7 @@ def queries_of(directory: Path) -> dict[str, dict]:
 
 @pytest.mark.parametrize("target", ["elasticsearch", "opensearch"])
 def test_lucenes_feature_field(target: str, exported: Callable[[str], Path], best: Best) -> None:
-    """What both servers store weighted terms in; scores of both are exact."""
+    """Both servers store weighted terms in it; scores of both are exact."""
     directory = exported(target)
     bodies = [body["query"] for body in lines_of(directory, "queries.ndjson")[1::2]]
     if target == "elasticsearch":

@@ -1,4 +1,4 @@
-"""What filling a running server promises; search_servers.py has the servers."""
+"""The contract of filling a running server; search_servers.py has the servers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a filled server promises of documents that are stored with their vectors."""
+"""The contract of a filled server for documents that are stored with their vectors."""
 
 import json
 import os

@@ -95,7 +95,8 @@ print(number)
 
 @pytest.mark.integration
 def test_threads_start_java_together_and_lose_no_line_of_stderr() -> None:
-    """Whoever is first starts it; the notes of Java are not shown, what others write meanwhile is, maybe later."""
+    """The first thread starts it. The notes of Java are not shown; lines that others write meanwhile are, maybe
+    later."""
     done = python(STARTED_BY_THREADS)
     assert sorted(done.stderr.splitlines(), key=int) == [str(number + 1) for number in range(int(done.stdout))]
 

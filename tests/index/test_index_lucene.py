@@ -253,14 +253,14 @@ def test_lucene_checks_our_index_as_valid(
 
 
 def java_error(name: str, message: str | None) -> Exception:
-    """What pyjnius raises for an exception of Java."""
+    """The error that pyjnius raises for an exception of Java."""
     error = Exception(name)
     error.classname, error.innermessage = name, message  # type: ignore[attr-defined]
     return error
 
 
 class PanicException(BaseException):
-    """What Rust's panics are in Python: no Exception."""
+    """A panic of Rust in Python: it is not an Exception."""
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def compiler() -> Path:
 
 
 def test_impacts_are_those_of_documents_that_were_not_deleted(built: SimpleNamespace, tmp_path: Path) -> None:
-    """Of the terms that are asked for; a docid that the index lacks, or no longer has, has none."""
+    """Only the requested terms have weights; a docid that the index lacks, or no longer has, has none."""
     vectors = dict(built.store.vectors())
     kept, gone = (docid for docid, vector in list(vectors.items())[:2] if vector)
     shutil.copytree(built.ours.path, tmp_path / "index")

@@ -65,7 +65,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def documents(workspace: Path) -> Vectors:
-    """What pyserini.encode writes for the corpus."""
+    """The vectors that pyserini.encode writes for the corpus."""
     source = ["input", "--corpus", str(workspace / "corpus"), "--fields", "title", "text"]
     encoder = ["encoder", "--encoder", str(workspace / TRAP), "--fields", "title", "text", "--batch-size", str(BATCH)]
     with here():

@@ -57,7 +57,7 @@ def searched(index: Path, queries: pd.DataFrame, k: int) -> dict[str, list[tuple
 
 
 def test_pisa_finds_the_products_of_the_terms(sample: SimpleNamespace) -> None:
-    """Of lowercase texts, because PISA lowercases queries; it orders ties in its own way."""
+    """Texts are lowercase, because PISA lowercases queries; it orders ties in its own way."""
     pisa = pytest.importorskip("pyterrier_pisa", reason="pyterrier-pisa is not installed")
     index = pisa.PisaIndex(str(sample.root / "pisa"), stemmer="none", stops="none")
     milco = Milco(sample.milco.encoder, lowercase=True)
@@ -118,7 +118,7 @@ def test_alpha_weighs_the_views_of_queries(sample: SimpleNamespace) -> None:
 
 
 def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
-    """Of the documents in the index, or of a corpus."""
+    """They come from the documents in the index, or from a corpus."""
     index = MilcoIndex(sample.root / "stored")
     results = (index.retriever(2) >> index.text_loader("text", "lang")).search(TEXT)
     texts = dict(zip(sample.documents.docno, sample.documents.text, strict=True))

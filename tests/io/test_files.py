@@ -208,7 +208,7 @@ def test_a_foreign_directory_is_never_replaced(tmp_path: Path, kind: str, overwr
 
 
 def test_an_output_that_appears_during_the_work_is_not_replaced(tmp_path: Path) -> None:
-    """Of two runs without --overwrite, the first to finish wins; the other fails and leaves nothing."""
+    """The first of two runs without --overwrite wins; the other fails and leaves nothing."""
     path = tmp_path / "index"
     with pytest.raises(MilcoError, match="index exists"), atomic_directory(path, False, ours) as place:
         (place / "new").write_text("late")
@@ -320,7 +320,7 @@ def test_kill_while_a_directory_is_replaced_loses_nothing(tmp_path: Path, how: s
 
 
 def test_a_replaced_directory_never_lacks_its_name(tmp_path: Path) -> None:
-    """Whoever opens it meanwhile finds the old or the new one."""
+    """A reader that opens it meanwhile finds the old or the new one."""
     path, running, found = tmp_path / "index", True, set()
 
     def watch() -> None:

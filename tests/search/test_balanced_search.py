@@ -21,7 +21,7 @@ ENGINES = ["exact", pytest.param("lucene", marks=pytest.mark.integration)]
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_contributions_and_the_mean_of_the_language_sum_to_the_balanced_score(engine: str, tmp_path: Path) -> None:
-    """Exactly; the mean is that of all documents of the language, also for a document that is no hit."""
+    """Exactly; the mean is that of all documents of the language, also for a document that is not a hit."""
     path = index().path
     if engine == "lucene":
         path = Index.build(path.parent / "vectors", tmp_path / "docs.lucene", engine, store_documents=True).path

@@ -22,7 +22,7 @@ def encoder() -> MilcoEncoder:
 
 @pytest.fixture(scope="module")
 def hits(encoder: MilcoEncoder, tmp_path_factory: pytest.TempPathFactory) -> Hits:
-    """Of both documents, whose texts have markup."""
+    """It has both documents, whose texts have markup."""
     documents = [{"id": "a", "title": "Bell & <b>", "text": TEXTS[0], "lang": "en"}, {"id": "b", "text": TEXTS[1]}]
     path = tmp_path_factory.mktemp("texts") / "docs"
     Index.build(documents, path, "exact", encoder=encoder)

@@ -53,7 +53,7 @@ def search(index: Path, topics: Path, run: Path, *options: object) -> dict[tuple
 
 
 def test_scores_are_dot_products_of_english_weights(root: Path, tmp_path: Path) -> None:
-    """Of the queries of one encoder with the documents of the other; texts and encoded topics give the same."""
+    """Queries of one encoder score documents of the other; texts and encoded topics give the same scores."""
     options = ["--query-encoder", root / "splade", "--dtype", "float32"]
     scores = search(root / "plain.exact", root / "topics.tsv", tmp_path / "run.txt", *options)
     documents = list(open_store(root / "plain").batches())

@@ -171,7 +171,7 @@ def test_passages_are_ranked_as_documents(tmp_path: Path) -> None:
 def test_max_passage_needs_an_index_of_passages(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of encode --split-passages; other docids could mean anything."""
+    """They need docids of encode --split-passages; other docids could mean anything."""
     to = ["--topics", topics, "--output", tmp_path / "run.txt", "--max-passage"]
     assert "does not hold passages (encode --split-passages)" in refused(capsys, "--index", index, *to)
     assert not (tmp_path / "run.txt").exists()

@@ -74,7 +74,7 @@ def searcher(index: Path, encoder: MilcoEncoder) -> Searcher:
 def test_texts_of_an_updated_index_are_those_of_the_update(
     vectors: Path, encoder: MilcoEncoder, tmp_path: Path
 ) -> None:
-    """Of replaced documents, too. Without the corpus of an update, no text is returned, rather than an old one."""
+    """Replaced documents have the new text; without the corpus of the update, none rather than an old one."""
     index = Index.build(str(vectors), tmp_path / "docs", "lucene")
     corpus, new = tmp_path / "new.jsonl", tmp_path / "new"
     corpus.write_text(json.dumps({"id": "phone", "text": "Meucci invented the telephone, too."}) + "\n")

@@ -219,7 +219,7 @@ def dated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 def test_ranges_are_filters(dated: TestClient) -> None:
-    """Of numbers, with other filters; what is no range is one line."""
+    """Ranges of numbers, with other filters; an invalid range is one line."""
     for conditions, years in (
         (["year>=1999", "year<2002"], {1999, 2000, 2001}),
         (["year>1997", "decade=1990"], {1998, 1999}),

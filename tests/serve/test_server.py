@@ -50,7 +50,7 @@ class Served:
 
     @property
     def explainer(self) -> Any:
-        """What explains, unless the docid is to fail."""
+        """An explainer, unless the docid is to fail."""
         explainer = searcher().one().explainer
 
         def explain(text: str, docids: list[str], request: SearchRequest) -> Any:

@@ -50,7 +50,7 @@ def test_concurrent_requests_find_what_the_searcher_finds() -> None:
 
 
 def test_requests_beyond_the_queue_are_refused_at_once() -> None:
-    """Those that were accepted are answered, and so are later ones."""
+    """Accepted requests are answered, and so are later ones."""
 
     async def work(opened: SearchService) -> list[Any]:
         searches = [opened.search(QUERIES[number % 6], SearchRequest()) for number in range(8)]

@@ -254,7 +254,7 @@ def test_neighbors_in_a_file_meet_by_chance_only() -> None:
 
 @pytest.mark.parametrize("concatenate", [0.0, 0.4])
 def test_a_stream_is_read_from_any_example_on(tmp_path: Path, concatenate: float) -> None:
-    """What precedes is not read: neither earlier pairs, nor earlier passes of a source."""
+    """Neither earlier pairs nor earlier passes of a source are read."""
     numbered(tmp_path / "de-en.tsv", 3000)
     numbered(tmp_path / "fr-en.tsv.gz", 700)
     stream = BitextStream(open_bitext([tmp_path]), 2, 3, concatenate=concatenate)

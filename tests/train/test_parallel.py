@@ -66,7 +66,7 @@ def test_temperature_makes_rare_languages_more_frequent(collection: ParallelColl
 
 
 def test_joined_texts_are_passages_around_the_sentence(collection: ParallelCollection) -> None:
-    """They hold the group's sentence, and are no queries. Each group has a query; no two groups share a sentence."""
+    """They hold the group's sentence and are not queries. Each group has a query; no two groups share a sentence."""
     groups = list(islice(stream(collection, concatenate=0.7), 50 * BLOCK))
     for start in range(0, len(groups), BLOCK):
         taken = [{text.split(" ")[1::2][0] for text in group.texts[:1]} for group in groups[start : start + BLOCK]]

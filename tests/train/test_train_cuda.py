@@ -21,8 +21,8 @@ from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
 PASSAGES = [passage for group in INPUTS["PASSAGES"] for passage in group]
-# What the CPU reads: no padding in a batch, rows with tokens, no gradients, and the length of a part of a batch. No
-# other function may wait for the card.
+# Values that the CPU reads: no padding in a batch, rows with tokens, no gradients, and the length of a part of a batch.
+# No other function may wait for the card.
 READS = {"transformers": False, "max_logits": True, "_MaxLogits.backward": 0, "encode_by_length": 8}
 
 

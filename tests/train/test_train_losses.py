@@ -25,7 +25,7 @@ from milco_pyserini.train.presets import AUTHORS_SAP, PAPER_SAP
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
-# What model-notes measured with the pads of both sides at minus infinity.
+# Recorded with the padding of both sides at minus infinity.
 SMSE_WITHOUT_PADS = 11.135
 
 

@@ -416,7 +416,7 @@ def test_a_run_does_not_resume_on_changed_data(
 def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
     start: Path, bitext: Path, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """A directory with somebody's config.yaml is no run; data and checkpoints in the run would be lost."""
+    """A directory with somebody's config.yaml is not a run; data and checkpoints in the run would be lost."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "config.yaml").write_text("site: theirs\n")
     for options in ([], ["--overwrite"]):

@@ -5,7 +5,7 @@ their folder "all" repeats the same pairs and is not read. (The paper's counts o
 "all" had been counted too.) mmarco is MS MARCO's passages, machine translated: for each language a file of id TAB
 passage, which is joined with the English file; mmarco_query, its training queries. Files are downloaded to the hub's
 cache, so training reads from disk: 56 GB for all of mmarco, 8 for opensubtitles, 6 for jw300, less for the others.
-Those in Parquet are unpacked to lines, about twice their size, because their footers alone, with the place of every
+Parquet files are unpacked to lines, about twice their size, because their footers alone, with the place of every
 thousand rows, would fill the memory.
 """
 
@@ -47,7 +47,7 @@ _MMARCO_LANGUAGES += " pt:portuguese ru:russian vi:vietnamese zh:chinese"
 _TRAIN_FILE = re.compile(r"(?:en-(?P<language>[a-z]{2,3}(?:-[a-z]+)?)|data)/train-\d+-of-(?P<count>\d+)\.parquet")
 _COLUMNS = ["non_english", "english"]
 _ROWS_AT_A_TIME = 1024
-# What would end a line or a column of unpacked pairs.
+# Characters that would end a line or a column of unpacked pairs.
 _BREAKS = re.compile(r"[\t\r\n]+")
 _HINT = "Run the same command once with a network, or pass local files named LANG-en.tsv.gz."
 

@@ -1,8 +1,8 @@
 """Random access to sentence pairs: where every 16th pair begins in files of lines.
 
 An index is built in one pass, which also finds broken lines, and kept in the user's cache until its files change. So
-a run starts at any pair, and files far larger than the memory are read in any order, a few kilobytes for a pair. What
-cannot be read from the middle, gzip and Parquet, is unpacked next to the index.
+a run starts at any pair, and files far larger than the memory are read in any order, a few kilobytes for a pair. Files
+that cannot be read from the middle (gzip, Parquet) are unpacked next to the index.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ _NEIGHBORS = 3
 class Translations(NamedTuple):
     """A text in several languages: texts[i] is in languages[i], and english[i] is its translation.
 
-    joined[i]: it has neighbors, so it is no query.
+    joined[i]: it has neighbors, so it is not a query.
     """
 
     languages: tuple[str, ...]

@@ -88,7 +88,7 @@ class BitextStream(ExampleStream):
         self.concatenate = concatenate
         self.sizes = [source.index.pairs for source in self.sources]
         self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
-        # How far each source is from its next example at the start, of the distance between two of them.
+        # Random phase of each source, in units of its sampling interval.
         draw = random.Random(f"{seed}")
         self._phases = np.array([draw.random() for _ in self.sources])
 

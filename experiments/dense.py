@@ -187,7 +187,7 @@ def open_dense(
 
     Args:
         name: An encoder's hub name or directory, or a directory of dense vectors.
-        pooling: Of an encoder: "cls", "mean" or "last"; None for its own.
+        pooling: "cls", "mean" or "last"; None for the encoder's own.
         cache: Directory for the vectors of an encoder, whose documents are encoded once.
 
     Raises:

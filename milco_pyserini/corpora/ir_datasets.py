@@ -18,7 +18,7 @@ from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
 
-# What ir_datasets raises if a file cannot be downloaded (requests raises OSErrors), has another checksum (OSError), is
+# ir_datasets raises these if a file cannot be downloaded (requests raises OSErrors), has another checksum (OSError), is
 # truncated, or does not have the expected contents.
 _FAILURES = (OSError, EOFError, RuntimeError, ValueError, KeyError, zlib.error)
 

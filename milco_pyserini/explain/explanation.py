@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def about_shares(self) -> str:
-        """What the share of a contribution is, in a sentence."""
+        """A sentence on the share of a contribution."""
         when = " before balancing" if self.balance else ""
         return f"A share is the part of the score{when} that a pair of words adds."
 
@@ -240,7 +240,7 @@ class Explanation:
             for contribution in first
         ]
         headers = ("score", "share", "", "query x document", "view", "query → document (term)")
-        # What a narrow terminal shows: score, share, view, words.
+        # A narrow terminal shows score, share, view, words.
         is_shown = (True, True, columns >= _WIDE, columns >= _MEDIUM, True, True)
         shown = [[cell for cell, keep in zip(row, is_shown, strict=True) if keep] for row in (headers, *rows)]
         align = "".join(side for side, keep in zip("rrlrll", is_shown, strict=True) if keep)
@@ -302,7 +302,7 @@ class Comparison:
 
     @cached_property
     def rows_beyond_terms(self) -> tuple[TermDifference, ...]:
-        """What makes the difference besides the terms: a balanced search, and rounding in the engine."""
+        """Parts of the difference besides the terms: a balanced search, and rounding in the engine."""
         sides = (self.first, self.second)
         parts = {
             "balance": [side.balance.score if side.balance else 0.0 for side in sides],

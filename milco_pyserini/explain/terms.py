@@ -131,7 +131,7 @@ class ExplainedText:
     def tokens(self, term: Term) -> str:
         """Return the words that a term comes from, as the text has them, each once; "" if unknown.
 
-        Of scripts without spaces between words, these are the tokens, but in Japanese runs of Han and katakana. A term
+        In scripts without spaces between words, these are the tokens, but in Japanese runs of Han and katakana. A term
         of a special token comes from the "(entire text)".
         """
         text = self.text or ""

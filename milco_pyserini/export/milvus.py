@@ -47,7 +47,7 @@ class MilvusTarget(Target):
     takes_paths = True
     # The length of a VARCHAR, in bytes.
     max_id_bytes = 512
-    # Of a JSON field.
+    # The limit of a JSON field.
     max_document_bytes = 65_536
 
     def write(self, export: Export, directory: Path) -> None:

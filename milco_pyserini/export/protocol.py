@@ -32,7 +32,7 @@ from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VOCABULARY, shard_span, validate_shard_id
 
-# What most servers can do.
+# Most servers can do this.
 FILLED = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE})
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
@@ -359,10 +359,10 @@ class Target:
     max_terms = 2**31
     exact_up_to = 2**24
     capabilities: frozenset[Capability] = frozenset()
-    # Of the URLs of a running server that can be filled, and whether a path opens a database that runs in the client.
+    # Schemes of the URLs of a server that can be filled, and whether a path opens a database within the client.
     schemes: tuple[str, ...] = ()
     takes_paths = False
-    # What a server needs, if it was measured: bytes on disk, and postings in a second.
+    # Measured needs of a server: bytes on disk, and postings in a second.
     posting_bytes = 0
     postings_per_second = 0
     # Names that fields of stored documents cannot have, and the bytes of their JSON.

@@ -1,4 +1,4 @@
-"""What engines and export targets can do: a frozenset of each, from which refusals and the tables of docs/ follow."""
+"""Capabilities of engines and export targets: refusals and the tables of docs/ follow from a frozenset of each."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,7 +8,7 @@ from milco_pyserini.errors import MilcoError
 
 
 class Capability(StrEnum):
-    """What not every engine, or not every target, can do; the value completes "can" and "cannot"."""
+    """A thing that not every engine, or not every target, can do; the value completes "can" and "cannot"."""
 
     BUILD = "build indexes here"
     STORE = "store documents"
@@ -17,7 +17,7 @@ class Capability(StrEnum):
     READ = "show the terms of documents"
     APPROXIMATE = "trade recall for speed"
     HYBRID = "search stored texts by BM25"
-    # Of targets only.
+    # Only targets have these.
     FILL = "be filled while it runs"
     CLUSTER = "have several nodes, shards and replicas"
     REQUEST = "be searched over HTTP"

@@ -581,7 +581,7 @@ def build_index(
         built = engine.build(checked, directory, threads)
         checked.validate_unique_ids()
         if shard is None and (documents.path / BM25_FILE).is_file():
-            # By which texts are added later.
+            # Texts that are added later are encoded by it.
             copy_file(documents.path / BM25_FILE, directory / BM25_FILE)
         if not built.documents:
             without = f" with a term ({built.empty:,} without)" if built.empty else ""

@@ -60,7 +60,7 @@ _HTML = """<div style="overflow-x: auto; overflow-wrap: anywhere">
 </table>
 {% for note in notes %}<p>{{ note }}</p>{% endfor %}
 </div>"""
-# What a closed index still states about itself.
+# A closed index still states these about itself.
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
 
@@ -327,7 +327,7 @@ class EngineSearcher:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the engine can do: with BALANCE find_groups() is implemented, with READ weights()."""
+        """The capabilities of the engine: with BALANCE find_groups() is implemented, with READ weights()."""
         return ENGINES[self.engine].capabilities
 
     def require(self, capability: Capability, parameter: str) -> None:

@@ -137,7 +137,7 @@ class DocumentChanges:
 def update_directory(
     path: Path, manifest: IndexManifest, engine: Engine, changes: DocumentChanges, threads: int
 ) -> IndexManifest:
-    """Replace the index at path by one with the changes. Whoever searches it continues with the old one.
+    """Replace the index at path by one with the changes. An open searcher continues with the old one.
 
     Args:
         manifest: of the index.

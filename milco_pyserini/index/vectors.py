@@ -81,7 +81,7 @@ def read_queries(
 ) -> tuple[list[str], list[dict[str, float]]]:
     """Read a vector store of topics, or JSONL files with id and vector, for an index and its manifest.
 
-    Of topics that another encoder has encoded, named by options.query_encoder, only the pivot view is returned. Raises
+    Only the pivot view is returned if another encoder has encoded the topics, named by options.query_encoder. Raises
     MilcoError for topics that were not encoded as the documents of the index were, or by the query_encoder.
     """
     from milco_pyserini.corpora.local_files import find_files

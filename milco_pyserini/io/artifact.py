@@ -15,7 +15,7 @@ _LONGEST = 60
 
 
 class Action(Enum):
-    """What a command does about its output directory."""
+    """A command's decision about its output directory."""
 
     # The path is free.
     CREATE = auto()

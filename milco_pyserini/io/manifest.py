@@ -130,7 +130,7 @@ def validate_files(directory: Path, files: Iterable[FileRecord], content: int = 
 
 
 def validate_size(directory: Path, listed: FileRecord) -> None:
-    """Raise DamagedError if a listed file is missing, is no regular file or differs in size."""
+    """Raise DamagedError if a listed file is missing, not a regular file, or differs in size."""
     try:
         status = (directory / listed.file).stat()
     except FileNotFoundError:

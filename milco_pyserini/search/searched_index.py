@@ -136,7 +136,7 @@ class SearchedIndex:
 
     @cached_property
     def _weights(self) -> EngineWeights | None:
-        """What the engine multiplies; None if its index cannot be read."""
+        """The weights that the engine multiplies; None if its index cannot be read."""
         weights = EngineWeights(self.engine_searcher, self.index)
         return weights if weights.is_readable else None
 

@@ -186,7 +186,7 @@ class Searcher:
 
     @property
     def query_encoder(self) -> "MilcoQueryEncoder | None":
-        """Converts texts to queries; None if texts are queries. Of several indexes, that of the first."""
+        """Converts texts to queries; None if texts are queries. Several indexes have that of the first."""
         return self.indexes[0].query_encoder
 
     @property

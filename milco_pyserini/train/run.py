@@ -46,7 +46,7 @@ _FREE = ("workers", "gradient_checkpointing", "keep")
 def run_stage(config: SapConfig | SctConfig, prepare: Callable[[Any], TrainingTask] | None = None) -> None:
     """Train to the last step, from the newest checkpoint if there is one, and write the model to RUN/model.
 
-    What `milco train sap` and `milco train sct` do.
+    `milco train sap` and `milco train sct` call it.
 
     Args:
         prepare: returns the task of the configuration, by default that of its stage.

@@ -1,4 +1,4 @@
-"""What engines and targets can do: refusals, implementations and the tables of docs/ agree with the frozensets."""
+"""Capabilities of engines and targets: refusals, implementations and the tables of docs/ agree with the frozensets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.protocol import APPROXIMATE, ENGINES, Engine, EngineSearcher
 
 OF_TARGETS = {Capability.FILL, Capability.CLUSTER, Capability.REQUEST}
-# What each capability is implemented by, of an engine and of a target.
+# The implementation of each capability, of an engine and of a target.
 METHODS = {Capability.BUILD: "build", Capability.UPDATE: "update"}
 REQUESTS = {Capability.REQUEST: "search_request", Capability.HYBRID: "hybrid_request", Capability.FILL: "connect"}
 SEARCHES = {Capability.BALANCE: "find_groups", Capability.READ: "weights", Capability.STORE: "stored"}

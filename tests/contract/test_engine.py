@@ -1,4 +1,4 @@
-"""What every engine promises: exact or approximate."""
+"""Every engine's promises: exact or approximate."""
 
 import gc
 import os

@@ -70,7 +70,7 @@ def test_eight_threads_share_a_searcher(index: Index, encoder: MilcoEncoder) -> 
 
 
 def test_what_is_closed_is_one_error(index: Index, encoder: MilcoEncoder) -> None:
-    """Of a searcher and its explainer; a second close has no effect."""
+    """A searcher and its explainer are closed; a second close has no effect."""
     with Searcher.open(index.path, encoder) as searcher:
         explainer = searcher.explainer()
         assert explainer.explain("river", ["d1"])[0].docid == "d1"

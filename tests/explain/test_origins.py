@@ -176,7 +176,7 @@ def test_segments_keep_letters_and_accents_together(characters: str, edge: int) 
 
 @pytest.mark.parametrize("content", ["Nile, river?", "ナイル川、は？", "نهر النيل؟", "... ?! ▁ 「」", "50 🐶 = $3."])
 def test_punctuation_is_never_an_origin(content: str) -> None:
-    """Of no term of either view, even of the term that is the punctuation; words, signs and emoji are."""
+    """No term of either view has it, even the term that is the punctuation; words, signs and emoji are."""
     encoded = encode_with_origins(encoder("distillation"), content, 64)
     spans = [encoded.text[one.start : one.stop] for origins in encoded.origins.values() for one in origins]
     assert encoded.origins
@@ -208,7 +208,7 @@ def test_tokens_are_spelled_as_in_the_text() -> None:
     ],
 )
 def test_a_part_of_a_word_is_shown_as_the_word(content: str, token: str, word: str) -> None:
-    """Of scripts with spaces between words, whatever their accents, and in Japanese between hiragana."""
+    """In scripts with spaces between words, whatever their accents, and in Japanese between hiragana."""
     start = content.index(token)
     one = text(content, a=[Origin(start, start + len(token), token, 1.0)])
     assert one.tokens(Term("a", "a", SOURCE)) == word

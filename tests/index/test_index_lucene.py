@@ -284,7 +284,7 @@ class PanicException(BaseException):
     ],
 )
 def test_errors_of_libraries_are_one_line(action: str, error: BaseException, told: str) -> None:
-    """Of Java and Rust: the engine, the index, the reason without stacks, the fix."""
+    """Errors of Java and Rust have the engine, the index, the reason without stacks, the fix."""
     with pytest.raises(MilcoError, match=told) as raised, engine_errors("e", action, Path("x")):
         raise error
     assert "\n" not in str(raised.value)

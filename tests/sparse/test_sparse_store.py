@@ -135,7 +135,7 @@ def test_a_store_is_loaded_into_memory(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_unknown_term_of_a_part_is_named(tmp_path: Path) -> None:
-    """With a right checksum; lines that are no vectors: contract/test_damage.py."""
+    """With a right checksum; lines without vectors: contract/test_damage.py."""
     store = write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
     part = tmp_path / "part-00000.jsonl"
     part.write_bytes(part.read_bytes().replace(b"music", b"musik"))

@@ -94,7 +94,7 @@ def test_a_shared_positive_is_not_a_negative() -> None:
 
 @pytest.mark.golden
 def test_translations_are_contrasted_with_all_other_texts() -> None:
-    """The scores are those of inference, in both views; a text that is no query is a document only."""
+    """The scores are those of inference, in both views; a text that does not query is a document only."""
     config = ContrastOptions(lambda_passage=0)
     model = encoder("distillation")
     objective, encode = ContrastiveLoss(model.model, config), texts("distillation")

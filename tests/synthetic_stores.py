@@ -91,7 +91,7 @@ def renew_checksums(directory: Path) -> None:
     """Update the checksums of an index that a test has changed."""
     manifest = json.loads((directory / MANIFEST).read_text())
     files = describe_files(directory, list_files(directory, [RECALL]))
-    write_checked(directory / MANIFEST, manifest | {"files": files})
+    write_checked(directory / MANIFEST, manifest | {"files": [file.to_json() for file in files]})
 
 
 def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:

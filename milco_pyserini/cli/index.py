@@ -166,7 +166,7 @@ def command(options: IndexOptions) -> None:
     )
     if engine.name == "seismic" and index.manifest.documents < _FEW_DOCUMENTS:
         size = index.manifest.postings * _LUCENE_BYTES / 1e6
-        log(f"Below {_FEW_DOCUMENTS:,} documents, --engine lucene is exact and takes about {size:,.1f} MB")
+        log(f"Below {_FEW_DOCUMENTS:,} documents --engine lucene is exact and takes about {size:,.1f} MB")
 
 
 def describe_settings() -> Iterator[str]:

@@ -35,9 +35,8 @@ from milco_pyserini.io.files import (
 )
 from milco_pyserini.io.manifest import (
     MANIFEST,
-    DamagedError,
     describe_files,
-    read_manifest,
+    read_checked,
     read_record,
     write_checked,
 )
@@ -253,8 +252,10 @@ def _open_artifact(path: Path) -> Artifact:
     """Return the store at path as it is."""
     described = _described_by(path)
     for name in described:
-        with contextlib.suppress(DamagedError):
-            recorded = read_manifest(path, StoreManifest, name)
+        with contextlib.suppress(MilcoError):
+            # A plan has no checksum.
+            value = read_checked(path / name) if name == MANIFEST else read_json(path / name)
+            recorded = read_record(value, StoreManifest, path, name)
             ignored = may_differ(RESUME, recorded)
             return Artifact(path, lambda _: True, recorded, name == MANIFEST, ignored, in_place=True)
     is_store = path.is_dir() and _has_lost_its_manifest(path)

@@ -17,8 +17,9 @@ from milco_pyserini.encode.bm25 import BM25Encoder, stored_length
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.explain.explainer import Explainer
-from milco_pyserini.io.manifest import MANIFEST, read_checked
+from milco_pyserini.index.vectors import read_queries
+from milco_pyserini.io.manifest import read_manifest
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse import open_store
 
 pytestmark = pytest.mark.integration
@@ -166,10 +167,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_store_has_the_statistics_and_resumes_with_the_same(store: Path, tmp_path: Path) -> None:
     """A complete store is left as it is; other settings are refused; a damaged file is written again."""
-    manifest = read_checked(store / MANIFEST)
-    assert (manifest["encoder"], manifest["format"], manifest["empty_documents"]) == ("bm25:de,en", "parquet", 1)
-    assert {"bm25.npz"} < {file["file"] for file in manifest["files"]}
-    assert manifest["weight_hash"] == load_encoder(store).hashes["weight_hash"]
+    manifest = read_manifest(store, StoreManifest)
+    assert (manifest.encoder, manifest.format, manifest.empty_documents) == ("bm25:de,en", "parquet", 1)
+    assert {"bm25.npz"} < {file.file for file in manifest.files}
+    assert manifest.weight_hash == load_encoder(store).hashes["weight_hash"]
     copy = shutil.copytree(store, tmp_path / "copy")
     (copy / "bm25.npz").write_bytes(b"")
     assert encode_corpus(BOTH, copy, EncodePlan(encoder="bm25")) == manifest
@@ -196,8 +197,7 @@ def test_an_index_of_words_filters_and_finds_without_the_store(engine: str, stor
         assert searcher.search("Nil Fluss river", filters=["lang=de"]).docids == ["de-0", "de-1"]
         assert searcher.search("quokka").docids == []
         score = searcher.search("a river").scores[0]
-    with Explainer.open(index) as explainer:
-        explanation = explainer.explain("a river")[0]
+        explanation = searcher.explainer().explain("a river")[0]
     (contribution,) = explanation.contributions
     assert explanation.total == pytest.approx(score) and not explanation.notes
     assert explanation.document.tokens(contribution.term) == "river"
@@ -226,11 +226,11 @@ def test_encoded_topics_find_what_texts_find(store: Path, tmp_path: Path) -> Non
     index = Index.build(store, tmp_path / "index", "exact")
     topics = open_topics(str(tmp_path / "topics.tsv"))
     encode_corpus(topics, tmp_path / "topics", EncodePlan(encoder="bm25:en,de"))
-    ids, queries = index.engine.read_queries(tmp_path / "topics", index.path, index.manifest)
+    ids, queries = read_queries(tmp_path / "topics", index.path, index.manifest)
     assert dict(zip(ids, queries, strict=True))["q2"] == {"haus": 1, "hau": 1, "quokka": 1}
     encode_corpus(topics, tmp_path / "english", EncodePlan(encoder="bm25:en"))
     with pytest.raises(MilcoError, match=r"its tokenizer_hash is .*--encoder bm25:de,en"):
-        index.engine.read_queries(tmp_path / "english", index.path, index.manifest)
+        read_queries(tmp_path / "english", index.path, index.manifest)
 
 
 def test_invalid_input_is_one_line(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

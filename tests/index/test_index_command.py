@@ -84,7 +84,7 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
     assert f"{topics} holds topics, and an index is built from documents" in refused(capsys, "--vectors", topics, *to)
     assert "version 0" in refused(capsys, "--vectors", old, *to)
-    assert "part-00000.jsonl is missing" in refused(capsys, "--vectors", short, *to)
+    assert "part-00000.jsonl: " in refused(capsys, "--vectors", short, *to)
     assert "two documents have the id 'd'" in refused(capsys, "--vectors", twice, "--plain", *to)
     assert "no document with a term (1 without)" in refused(capsys, "--vectors", empty, "--plain", *to)
     assert "broken.jsonl:2: not JSON" in refused(capsys, "--vectors", broken, "--plain", *to)

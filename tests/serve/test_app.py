@@ -22,6 +22,7 @@ from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import Hits
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
@@ -630,15 +631,19 @@ def test_bad_requests_of_a_page_are_answered_by_a_page(
 
 def test_topics_next_to_a_corpus_are_examples(tmp_path: Any) -> None:
     """The sample's in six languages; of a path, those of a file named queries or topics, unless it is broken."""
-    assert len({query[:2] for query in example_queries({"corpus": "sample"})}) == 6
+    assert len({query[:2] for query in example_queries(StoreManifest(scale=1.0, corpus="sample"))}) == 6
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"id": "1", "contents": "x"}')
-    assert example_queries({"corpus": str(corpus)}) == []
+    assert example_queries(StoreManifest(scale=1.0, corpus=str(corpus))) == []
     (tmp_path / "queries.tsv").write_text("".join(f"{number}\tquery {number}\n" for number in range(100)))
     for name in (corpus, tmp_path):
-        assert example_queries({"corpus": str(name)})[:2] == ["query 0", "query 17"]
+        assert example_queries(StoreManifest(scale=1.0, corpus=str(name)))[:2] == ["query 0", "query 17"]
     (tmp_path / "queries.tsv").write_text("broken")
-    assert example_queries({"corpus": str(corpus)}) == example_queries({"corpus": "miracl-ar"}) == []
+    assert (
+        example_queries(StoreManifest(scale=1.0, corpus=str(corpus)))
+        == example_queries(StoreManifest(scale=1.0, corpus="miracl-ar"))
+        == []
+    )
 
 
 def test_filters_are_exact_and_count(client: TestClient) -> None:

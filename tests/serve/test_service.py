@@ -112,9 +112,9 @@ def test_searches_do_not_wait_for_explanations(monkeypatch: pytest.MonkeyPatch) 
     searched = threading.Event()
     find = encode_with_origins
 
-    def slowly(*arguments: Any) -> Any:
+    def slowly(*arguments: Any, **options: Any) -> Any:
         assert searched.wait(60)
-        return find(*arguments)
+        return find(*arguments, **options)
 
     async def work(opened: SearchService) -> Any:
         explaining = asyncio.create_task(opened.explain("river", ["ja"], SearchRequest()))

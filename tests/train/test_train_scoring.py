@@ -12,11 +12,11 @@ import orjson
 import pytest
 import torch
 from golden_set import GOLDEN, encoder, make_reranker
-from milco_pyserini.index.baselines import K1, B
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
 from milco_pyserini.cli.train import main
+from milco_pyserini.encode.bm25 import K1, B
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import scoring

@@ -139,7 +139,6 @@ def trained(place: Path, broken: tuple[Path, int, str]) -> Path:
         "sct-with-echo": arguments(place, "sct", "sct-with-echo", "distillation", "--steps", "2", "--views", "pivot"),
         "source": arguments(place, "sct", "source", "distillation", "--steps", "2", "--views", "source"),
         "paper-echo": arguments(place, "sct", "paper-echo", "alignment", "--steps", "2", "--echo-variant", "paper"),
-        "dense": arguments(place, "sct", "dense", "alignment", "--steps", "2", "--dense", "mean"),
     }
     code, errors = launch(place, [(name, run, None) for name, run in runs.items()])
     assert code == 0, errors

@@ -40,6 +40,7 @@ _CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
 _FIELDS = (
     "english_vocab_size",
     "echo",
+    "lowercase_capitals",
     "pivot_top_k",
     "source_top_k",
     *QUERY_LIMITS,

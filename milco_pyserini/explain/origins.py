@@ -90,6 +90,7 @@ def _truncate(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None
 ) -> tuple[str, int, list[_Token]]:
     text = replace_lone_surrogates(text)
+    lowercase = lowercase or encoder.tokenizer.lowercases(text)
     before, after = encoder.tokenizer.num_special_tokens
     size = max_length - before - after
     first = 0 if passage is None else passage * size

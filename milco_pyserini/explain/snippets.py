@@ -125,7 +125,7 @@ def _occurrences(
     ]
     if not pieces:
         return found
-    lowered = [text.lower() if lowercase else text for text in texts]
+    lowered = [text.lower() for text in texts] if lowercase else tokenizer.lowered(texts)
     # Unlike one by one, outside of Python's lock.
     encodings = tokenizer.tokenizer.encode_batch(lowered, add_special_tokens=False)
     for text, same, encoding, places in zip(texts, lowered, encodings, found, strict=True):

@@ -120,6 +120,7 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     echo_variant: Annotated[Any, _VARIANT] = UNSET
     source_pool: Annotated[Any, _VARIANT] = UNSET
     source_drop_special: Annotated[Any, _VARIANT] = UNSET
+    lowercase_capitals: Annotated[Any, _VARIANT] = UNSET
     pivot_top_k: Annotated[Any, _VARIANT] = UNSET
     source_top_k: Annotated[Any, _VARIANT] = UNSET
     format: Annotated[Text, Agree(_ENCODE, "format")] = None

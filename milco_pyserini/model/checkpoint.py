@@ -235,7 +235,8 @@ class Checkpoint:
         Raises MilcoError if neither the checkpoint nor the sub-model that it names has one.
         """
         tokenizer = self._read_tokenizer(ENCODER_FIELD, self.directory)
-        return TextTokenizer(tokenizer, f"the tokenizer of {self.directory}")
+        lowercase_capitals = self.read("config.json").get("lowercase_capitals") is True
+        return TextTokenizer(tokenizer, f"the tokenizer of {self.directory}", lowercase_capitals)
 
     @cached_property
     def english_tokenizer(self) -> Tokenizer:

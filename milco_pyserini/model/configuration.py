@@ -17,12 +17,13 @@ SOURCE_POOLS = ("sum", "max")
 ENCODERS = ("bert", "camembert", "gte", "roberta", "xlm-roberta", "xlm-roberta-xl")
 # Encoders of one architecture: positions count from the padding id + 1, LayerNorm after each sum.
 XLM_R_TYPES = ("xlm-roberta", "roberta", "camembert")
-# Fields on which the terms and weights of a view depend.
-VIEW_VARIANTS = ("echo_variant", "source_pool", "source_drop_special", "pivot_top_k", "source_top_k")
+# Fields on which the terms and weights of a view depend, that a caller may change.
+_VIEWS = ("echo_variant", "source_pool", "source_drop_special", "pivot_top_k", "source_top_k")
+VIEW_VARIANTS = (*_VIEWS, "lowercase_capitals")
 # The most terms of a query in each view.
 QUERY_LIMITS = ("query_pivot_top_k", "query_source_top_k")
 # Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
-VARIANTS = ("echo", *VIEW_VARIANTS, *QUERY_LIMITS, "query_max_length", "passage_max_length")
+VARIANTS = ("echo", *_VIEWS, *QUERY_LIMITS, "query_max_length", "passage_max_length")
 
 
 class Rule(NamedTuple):
@@ -43,6 +44,7 @@ _RULES = {
     "echo_variant": Rule(str, choices=ECHO_VARIANTS),
     "source_pool": Rule(str, choices=SOURCE_POOLS),
     "source_drop_special": Rule(bool),
+    "lowercase_capitals": Rule(bool),
     "pivot_top_k": Rule(int, 1, optional=True),
     "source_top_k": Rule(int, 1, optional=True),
     **dict.fromkeys(QUERY_LIMITS, Rule(int, 1, optional=True)),
@@ -111,6 +113,7 @@ class NetworkConfig:
             "paper" is LogSat of an extra decoder row on the projected states.
         source_pool: how the weights of a repeated token are combined, "sum" (authors) or "max".
         source_drop_special: omit <s>, </s> and unknown pieces from the source view.
+        lowercase_capitals: lowercase texts that are in capitals.
         pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
         query_pivot_top_k, query_source_top_k: the same of a query, if it has fewer; None for those of any text.
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
@@ -132,6 +135,7 @@ class NetworkConfig:
         echo_variant: str = "linear",
         source_pool: str = "sum",
         source_drop_special: bool = False,
+        lowercase_capitals: bool = False,
         pivot_top_k: int | None = None,
         source_top_k: int | None = None,
         query_pivot_top_k: int | None = None,
@@ -150,6 +154,7 @@ class NetworkConfig:
         self.echo_variant = echo_variant
         self.source_pool = source_pool
         self.source_drop_special = source_drop_special
+        self.lowercase_capitals = lowercase_capitals
         self.pivot_top_k = pivot_top_k
         self.source_top_k = source_top_k
         self.query_pivot_top_k = query_pivot_top_k

@@ -17,6 +17,8 @@ AT_ONCE = 4 * SEGMENT
 # SentencePiece's pieces have at most 16 characters.
 _CHARACTERS_PER_TOKEN = 32
 _SPACES = " \n\t"
+# A shorter text in capitals may be an acronym.
+_WORDS_OF_A_SENTENCE, _LONGEST_ACRONYM = 3, 8
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,17 @@ class Tokens:
 
 
 class TextTokenizer:
-    """The multilingual tokenizer of a checkpoint. name: its noun in messages."""
+    """The multilingual tokenizer of a checkpoint.
 
-    def __init__(self, tokenizer: Tokenizer, name: str = "the tokenizer") -> None:
+    Args:
+        name: its noun in messages.
+        lowercase_capitals: lowercase texts in capitals, whose pieces are hardly ever those of the same words.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, name: str = "the tokenizer", lowercase_capitals: bool = False) -> None:
         self.tokenizer = tokenizer
         self._name = name
+        self._lowercase_capitals = lowercase_capitals
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -59,6 +67,17 @@ class TextTokenizer:
         added = self.tokenizer.encode("a").special_tokens_mask
         first = added.index(0) if 0 in added else len(added)
         return first, sum(added[first:])
+
+    def lowercases(self, text: str) -> bool:
+        """Return whether a text is lowercased: one without small letters that is longer than a name or two."""
+        if not self._lowercase_capitals or text != text.upper() or text == text.lower():
+            return False
+        words = text.split()
+        return len(words) >= _WORDS_OF_A_SENTENCE or max(map(len, words)) >= _LONGEST_ACRONYM
+
+    def lowered(self, texts: Sequence[str]) -> list[str]:
+        """Return texts, those in capitals in small letters."""
+        return [text.lower() if self.lowercases(text) else text for text in texts]
 
     def of_records(self, records: Sequence[Any]) -> Self:
         """Return the tokenizer for the texts of records, which may depend on what else they state."""
@@ -87,7 +106,7 @@ class TextTokenizer:
         not influence them.
         """
         after = self.num_special_tokens[1]
-        longer = [beginnings(text, max_length) for text in texts]
+        longer = [beginnings(text, max_length) for text in self.lowered(texts)]
         rows = self.ids([next(words) for words in longer])
         for number, words in enumerate(longer):
             while len(rows[number]) < 2 * max_length and (text := next(words, None)) is not None:
@@ -109,7 +128,7 @@ class TextTokenizer:
         before, after = self.num_special_tokens
         size = max_length - before - after
         passages = []
-        for ids in self.ids(texts):
+        for ids in self.ids(self.lowered(texts)):
             end = len(ids) - after
             spans = [(first, min(first + size, end)) for first in range(before, end, size)]
             passages.append([ids[:before] + ids[first:last] + ids[end:] for first, last in spans] or [ids])

@@ -37,8 +37,7 @@ class MiniOptions(RecipeOptions):
     sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of mini-sct)")
     groups: int = option(20_000, minimum=1, help="groups of translations that are refined on")
     queries: int = option(2_000, minimum=1, help="queries of each set that are refined on, at most")
-    refine_steps: int = option(1_000, minimum=1, help="steps of the refinement")
-    echo_steps: int = option(300, minimum=1, help="steps of the LexEcho head after it")
+    refine_steps: int = option(0, minimum=0, help="steps of the refinement, which has not paid off yet; 0 for none")
     device: str = option("auto", metavar="DEVICE", help="of the refinement: auto, cpu, cuda or cuda:N")
     refine_rate: float = option(3e-5, metavar="RATE", above=0, help="peak learning rate of the refinement")
 

@@ -22,14 +22,22 @@ from . import MiniOptions
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from milco_pyserini.encode.encoder import MilcoEncoder
+
     from .base import Base
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
 _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
-_ECHO_SCALE = 0.2 * 3**0.5
-# The most terms of a text, and of a query, in each view.
-_TERMS = {"pivot_top_k": 96, "source_top_k": 64, "query_pivot_top_k": 32, "query_source_top_k": 8}
+_ECHO_SCALE = 0.18 * 3**0.5
+# The most terms of a text, and of a query, in each view; texts in capitals.
+_LIMITS = {
+    "pivot_top_k": 112,
+    "source_top_k": 48,
+    "query_pivot_top_k": 32,
+    "query_source_top_k": 8,
+    "lowercase_capitals": True,
+}
 # Tokens in more than 2 % of texts have no source weight.
 _LEAST_IDF = 4.0
 
@@ -45,37 +53,49 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.model.checkpoint import Checkpoint, loading
 
-    from . import echo, export, folding, pool, refine
+    from . import echo, export, refine
     from .base import HubE5, PackedE5
 
     english = None
     if options.english is not None:
         with loading(options.english, "a tokenizer"):
             english = Tokenizer.from_file(str(options.english))
-    packed = find_base() if options.base is None else Path(options.base)
-    base = PackedE5(packed) if packed.suffix == ".bin" else HubE5(str(packed))
     options.begin(_FREE)
     torch.set_num_threads(options.threads)
-    work, folder = options.work, options.data
-    contrasted = str(options.refined) if english is None else align_and_contrast(options, base, english)
+    contrasted = str(options.refined)
+    if options.refine_steps or english is not None:
+        packed = find_base() if options.base is None else Path(options.base)
+        base = PackedE5(packed) if packed.suffix == ".bin" else HubE5(str(packed))
+        if english is not None:
+            contrasted = str(align_and_contrast(options, base, english))
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
-    cased, encoder = encoder.tokenizer, folding.fold_case(encoder, base)
-    pool.write_pool(work / "pool", folder, encoder, base, cased, options)
-    texts = pool.Pool(work / "pool")
-    refinement = refine.Refinement(encoder, texts, work / "refined", options)
-    refinement.train()
-    refine.load_refined(encoder.model, work / "refined")
-    tokenizer = encoder.tokenizer.tokenizer
-    weights = echo.measure_idf(folder, tokenizer) - _LEAST_IDF
-    echo.fit_echo(encoder.model, echo.fitted_rows(folder, tokenizer), weights, _ECHO_SCALE)
-    refinement.model.echo = encoder.model.echo
-    refine.train_echo(refinement.model, texts, encoder.tokenizer.special_ids, options.echo_steps, options.seed)
-    for name, count in _TERMS.items():
-        setattr(encoder.model.config, name, count)
+    if options.refine_steps:
+        encoder = refined(options, encoder, base)
+    if options.refine_steps or english is not None:
+        tokenizer = encoder.tokenizer.tokenizer
+        weights = echo.measure_idf(options.data, tokenizer) - _LEAST_IDF
+        echo.fit_echo(encoder.model, echo.fitted_rows(options.data, tokenizer), weights, _ECHO_SCALE)
+    with torch.no_grad():
+        encoder.model.echo.scale.fill_(_ECHO_SCALE)
+        refine.silence(encoder)
+    for name, value in _LIMITS.items():
+        setattr(encoder.model.config, name, value)
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
     log(f"Wrote {options.output}: {size:.1f} MB")
+
+
+def refined(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> "MilcoEncoder":
+    """Return the encoder with a tokenizer that folds case, and its upper layers trained to few terms and spellings."""
+    from . import folding, pool, refine
+
+    directory = options.work / "pool"
+    cased, encoder = encoder.tokenizer, folding.fold_case(encoder, base)
+    pool.write_pool(directory, options.data, encoder, base, cased, options)
+    refine.Refinement(encoder, pool.Pool(directory), options.work / "refined", options).train()
+    refine.load_refined(encoder.model, options.work / "refined")
+    return encoder
 
 
 def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer") -> Path:

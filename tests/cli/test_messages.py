@@ -79,8 +79,8 @@ MESSAGES = {
         "milco index: error: an index is built from --vectors: make them with milco encode --corpus docs.tsv"
     ),
     "index --vectors vectors/a --engine exact --prune top-k:3": (
-        "milco index: error: indexes/a.exact was begun with vectors.pruning None, not top-k:3: choose another --output, "
-        "or start over with --overwrite"
+        "milco index: error: indexes/a.exact was begun with vectors.pruning None, not top-k:3: choose another "
+        "--output, or start over with --overwrite"
     ),
     "index --vectors vectors/a --views pivot --prune source:top-k:2": (
         "milco index: error: --prune source:top-k:2 is for the source view, and only --views pivot is kept"

@@ -22,6 +22,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dt
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.io.records import StoreManifest, convert
 from milco_pyserini.model import packed, tokenization
 from milco_pyserini.model.tokenization import replace_lone_surrogates
@@ -147,6 +148,24 @@ def test_queries_have_limits_of_their_own(tmp_path: Path) -> None:
     assert [set(terms) for terms in queries.encode_batch(TEXTS)] == [set(terms) for terms in expected]
     table = QueryTable.build(limited, tmp_path / "table")
     assert max(table.encode_query(TEXTS).view(PIVOT).lengths()) <= 4
+
+
+def test_texts_in_capitals_are_lowercased_if_the_checkpoint_states_it(tmp_path: Path) -> None:
+    """Sentences and long words, of queries and documents, also in explanations; acronyms stay."""
+    directory = tmp_path / "capitals"
+    encoder("distillation").save_pretrained(directory)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"lowercase_capitals": True}))
+    folding = MilcoEncoder.from_pretrained(directory, device="cpu", dtype="float32")
+    texts = ["DER ZUG FÄHRT AB", "BAHNVERBINDUNG", "ИСТОРИЯ ГОРОДА МОСКВЫ"]
+    for encode in (folding.encode_query, folding.encode_document):
+        assert encode(texts).to_dicts() == encode([text.lower() for text in texts]).to_dicts()
+    for text in ("NASA", "UNO USA", "Der ZUG", "東京"):
+        assert not folding.tokenizer.lowercases(text)
+    assert not encoder("distillation").tokenizer.lowercases(texts[0])
+    (explanation,) = explain_texts(folding, texts[0], [texts[0]])
+    origins = explanation.document.origins.values()
+    assert all(texts[0][one.start : one.stop].isupper() for places in origins for one in places if one.stop > one.start)
 
 
 def echo_of(milco: MilcoEncoder, text: str) -> tuple[list[int], list[float]]:

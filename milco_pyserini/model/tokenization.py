@@ -37,6 +37,8 @@ class TextTokenizer:
         lowercase_capitals: lowercase texts in capitals, whose pieces are hardly ever those of the same words.
     """
 
+    _lowercase_capitals = False
+
     def __init__(self, tokenizer: Tokenizer, name: str = "the tokenizer", lowercase_capitals: bool = False) -> None:
         self.tokenizer = tokenizer
         self._name = name

@@ -68,7 +68,7 @@ class _Console(logging.Handler):
         self.render: Callable[[str], str] = str
 
     def emit(self, record: logging.LogRecord) -> None:
-        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.render(self.format(record))}")
+        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.render(record.msg)}")
 
 
 _CONSOLE = _Console()

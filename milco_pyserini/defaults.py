@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, parameter
 
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
@@ -39,11 +39,10 @@ def missing_vectors() -> MilcoError:
     return _which("vectors", found, VECTORS, "Make them with milco encode --corpus CORPUS.")
 
 
-def _which(parameter: str, found: Sequence[Path], directory: Path, fix: str) -> MilcoError:
+def _which(name: str, found: Sequence[Path], directory: Path, fix: str) -> MilcoError:
     which = f"{'there are' if len(found) > 1 else 'there is'} {', '.join(map(str, found))}"
-    return MilcoError(
-        f"which `{parameter}`? {which if found else f'there is none in {directory}/'}", "" if found else fix
-    )
+    message = "which " + parameter(name) + f"? {which if found else f'there is none in {directory}/'}"
+    return MilcoError(message, "" if found else fix)
 
 
 def directory_name(name: str) -> str:

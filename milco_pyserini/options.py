@@ -8,11 +8,11 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.errors import MilcoError, Parameter, ParameterError, joined, nearest, parameter
 
 OptionsT = TypeVar("OptionsT")
 
@@ -44,7 +44,9 @@ def option(
     metavar: str | None = None,
     names: Sequence[str] = (),
     flag: str = "",
-    synonyms: Sequence[str] = (),
+    parameters: Sequence[str] = (),
+    requires: str | Parameter = "",
+    excludes: Sequence[str] = (),
     positional: bool = False,
     repeatable: bool = False,
     minimum: float | None = None,
@@ -58,9 +60,11 @@ def option(
         group: heading under which the help page lists the option; "" for the first, unnamed group.
         choices: valid values; any other is answered with the nearest match.
         metavar: placeholder of the value on the help page (default: by type and choices).
-        names: other spellings, such as "-m".
+        names: other spellings, such as "-m", or Pyserini's --hits.
         flag: the name on the command line, if it differs from the field's.
-        synonyms: what other programs call it, such as "--hits": not accepted, but answered with this option.
+        parameters: names of functions' parameters that get its value, for messages; of NAME=VALUE, the names.
+        requires: another option without which this one has no effect, or the values of the other with which it has one.
+        excludes: options that may not be given with this one.
         positional: the value is given without the option's name.
         repeatable: of several values; the option may be given several times, and has the values of all.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
@@ -73,7 +77,9 @@ def option(
         "metavar": metavar,
         "names": tuple(names),
         "flag": flag,
-        "synonyms": tuple(synonyms),
+        "parameters": tuple(parameters),
+        "requires": Parameter(requires) if isinstance(requires, str) else requires,
+        "excludes": tuple(excludes),
         "positional": positional,
         "repeatable": repeatable,
         "range": (minimum, maximum, above),
@@ -83,15 +89,16 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def option_name(field: dataclasses.Field) -> str:
-    """Return the name of a field as messages have it: "`max_length`", which commands print as --max-length."""
-    return f"`{field.name}`"
-
-
 def changed_options(options: Any, *names: str) -> list[str]:
-    """Return those of the named fields that differ from their default, as option_name() has them."""
-    fields = {field.name: field for field in dataclasses.fields(options)}
-    return [option_name(fields[name]) for name in names if getattr(options, name) != fields[name].default]
+    """Return mentions of those of the named fields that differ from their default, for messages."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    return [parameter(name) for name in names if getattr(options, name) != defaults[name]]
+
+
+def one_of(options: Any, *names: str) -> Iterator[MilcoError]:
+    """Yield an error unless exactly one of the named options is given."""
+    if len(changed_options(options, *names)) != 1:
+        yield MilcoError("give exactly one of " + joined(map(parameter, names), ", "))
 
 
 def options_of(source: type, *names: str, without: Sequence[str] = ()) -> Any:
@@ -160,38 +167,61 @@ def value_types(options_class: type) -> dict[str, tuple[type, bool]]:
 def validate(options: Any) -> None:
     """Raise InvalidOptions if an options object holds values outside their declared ranges and choices.
 
-    If its class has a method `conflicts()` that yields messages about combinations of options, these are reported too.
+    Then the declared combinations are validated, and others by its method `conflicts()`, if there is one, which
+    yields errors or messages.
     """
     values = option_values(options)
     fields = option_fields(options)
     errors = [error for name, field in fields.items() if (error := value_error(field, values[name])) is not None]
+    if not errors:
+        errors = list(_combination_errors(fields, values))
     conflicts = getattr(options, "conflicts", None)
     if conflicts is not None and not errors:
-        errors = [MilcoError(message) for message in conflicts()]
+        errors = [message if isinstance(message, MilcoError) else MilcoError(message) for message in conflicts()]
     if errors:
         raise InvalidOptions.of(errors)
+
+
+def _combination_errors(fields: Mapping[str, dataclasses.Field], values: Mapping[str, Any]) -> Iterator[MilcoError]:
+    """Yield an error for each given option that excludes another given one, or lacks the one that it requires."""
+    given = [name for name, field in fields.items() if values[name] != field.default]
+    for name in given:
+        other, needed = fields[name].metadata["requires"]
+        if other and (other not in given if needed is None else set(needed).isdisjoint(_each(values[other]))):
+            alternatives = joined([parameter(other, value) for value in needed or (None,)], " or ")
+            yield ParameterError(name, None, "requires " + alternatives)
+        for other in fields[name].metadata["excludes"]:
+            if other in given:
+                yield MilcoError(parameter(name) + " and " + parameter(other) + " exclude each other", "Omit one.")
 
 
 def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
     """Return why a value is outside a field's declared choices or range, or None if it is valid."""
     if isinstance(field.default, tuple) and isinstance(value, str):
         # Its letters would be the values.
-        return MilcoError(f"{option_name(field)} takes several values, got the string {value!r}: write [{value!r}]")
-    values = value if isinstance(value, tuple | list) else (value,)
-    if field.metadata["choices"] and len(set(values)) < len(values):
-        return MilcoError(f"`{field.name}={' '.join(values)}`: give each value once")
+        return ParameterError(field.name, value, "must be a list of values", f"Write [{value!r}].")
+    values = _each(value)
+    choices = field.metadata["choices"]
+    if choices and len(set(values)) < len(values):
+        return ParameterError(field.name, values, "each value may be given once")
     for item in values:
-        choices = field.metadata["choices"]
         if choices and isinstance(item, str) and item and item not in choices:
-            return unknown_name(f"value for {option_name(field)}", item, choices)
+            near = nearest(item, choices)
+            return ParameterError(
+                field.name, item, f"must be one of {', '.join(choices)}", f"Did you mean {near}?" if near else ""
+            )
         if isinstance(item, str | Path) and "\0" in str(item):
-            return MilcoError(f"`{field.name}={shown(str(item))}` has a NUL character, as no name or path may")
+            return ParameterError(field.name, item, "names and paths may not contain the character NUL")
         if isinstance(item, int | float) and not isinstance(item, bool):
             try:
                 validate_number(field.name, item, *field.metadata["range"])
             except MilcoError as error:
                 return error
     return None
+
+
+def _each(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple | list) else (value,)
 
 
 def validate_number(
@@ -204,7 +234,7 @@ def validate_number(
     """Raise MilcoError if a number is not finite or is outside its range.
 
     Args:
-        name: of the parameter, or a phrase such as "number of texts", for the message.
+        name: of the parameter.
     """
     if maximum is None and isinstance(value, int) and value > MAX_INTEGER:
         maximum = MAX_INTEGER
@@ -225,6 +255,4 @@ def validate_number(
         rule = f"at least {lowest:,}" if is_finite else f"a finite number of at least {lowest:,}"
     else:
         rule = f"above {lowest:,}" if is_finite else f"a finite number above {lowest:,}"
-    number = f"{value:g}" if isinstance(value, float) else str(value)
-    given = f"`{name}={number}`" if name.isidentifier() else f"{name} {number}"
-    raise MilcoError(f"{given}: must be {rule}")
+    raise ParameterError(name, value, f"must be {rule}")

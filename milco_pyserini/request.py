@@ -12,8 +12,8 @@ from typing import Any, Self, TypedDict
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import MAX_THREADS, changed_options, option, validate, validate_number
+from milco_pyserini.errors import MilcoError, ParameterError
+from milco_pyserini.options import MAX_THREADS, option, validate, validate_number
 
 # How hits of several indexes are fused: by methods for engines whose scores are on scales of their own.
 HYBRID_METHODS = ("rrf", "rsf")
@@ -43,15 +43,15 @@ def parse_filters(given: GivenFilters) -> Mapping[str, Any]:
     for condition in conditions:
         parts = _CONDITION.fullmatch(condition)
         if parts is None:
-            raise MilcoError(f"`filter={condition}`: expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
+            raise ParameterError("filters", condition, "expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
         name, operator, value = parts.groups()
         known = filters.setdefault(name, [] if operator == "=" else {})
         if isinstance(known, list) != (operator == "="):
-            raise MilcoError(f"`filter={condition}`: a field has values (=) or a range, not both")
+            raise ParameterError("filters", condition, "a field has values (=) or a range, not both")
         if isinstance(known, list):
             known.append(value)
         elif known.setdefault(operator, value) != value:
-            raise MilcoError(f"`filter={condition}`: {name}{operator}{known[operator]} is given, too")
+            raise ParameterError("filters", condition, f"{name}{operator}{known[operator]} is given, too")
     return filters
 
 
@@ -80,7 +80,7 @@ class Balance:
         except ValueError:
             field, strength = "", 1.0
         if not field:
-            raise MilcoError(f"`balance={text}`: expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
+            raise ParameterError("balance", text, "expected FIELD or FIELD=STRENGTH, such as lang or lang=0.5")
         # Far beyond any use, and far below what overflows the float32 of scores.
         validate_number("strength of balance", strength, minimum=0, maximum=1000)
         return cls(field, strength)
@@ -177,13 +177,13 @@ class SearchRequest:
         given: dict[str, Any] = dict(options)
         return cls(k, **given)
 
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that exclude each other."""
-        if self.fuse is not None:
-            for name in changed_options(self, "min_share", "alpha", "views"):
-                yield f"{name} is for one index, several are searched: omit it"
+    def conflicts(self) -> Iterator[MilcoError]:
+        """Yield errors about options that exclude each other."""
+        for name in ("min_share", "alpha", "views"):
+            if self.fuse is not None and getattr(self, name) not in (None, ()):
+                yield ParameterError(name, None, "is for one index, several are searched", "Omit it.")
         if self.max_passage == "":
-            yield "`max_passage` is empty"
+            yield ParameterError("max_passage", None, "is empty")
 
     @property
     def delimiter(self) -> str | None:

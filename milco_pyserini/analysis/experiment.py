@@ -10,7 +10,7 @@ from typing import Any, cast
 from milco_pyserini.console import counted, duration, log
 from milco_pyserini.corpora import open_qrels
 from milco_pyserini.defaults import directory_name
-from milco_pyserini.errors import MilcoError, shown, validate_unique
+from milco_pyserini.errors import MilcoError, ParameterError, parameter, shown, validate_unique
 from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import BUILD, SEARCH, Engine, parse_settings
@@ -106,8 +106,8 @@ def parse_variants(prune: Iterable[str], engines: Iterable[str]) -> list[IndexVa
         engine.available()
         parsed.append((engine, frozenset(given)))
     variants = [IndexVariant(rules, engine, given) for rules, (engine, given) in product(prunings, parsed)]
-    validate_unique("`prune`", [variant.pruning for variant in variants[:: len(parsed)]])
-    validate_unique("`engines`", [variant.label(BUILD, SEARCH) for variant in variants[: len(parsed)]])
+    validate_unique(parameter("prune"), [variant.pruning for variant in variants[:: len(parsed)]])
+    validate_unique(parameter("engines"), [variant.label(BUILD, SEARCH) for variant in variants[: len(parsed)]])
     return variants
 
 
@@ -140,7 +140,7 @@ def open_task(
     cutoffs = [measure.params.get("cutoff") for measure in parsed]
     deepest = max(cutoff or 1 for cutoff in cutoffs)
     if k is not None and k < deepest:
-        raise MilcoError(f"`k={k}`: {' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
+        raise ParameterError("k", k, f"{' '.join(map(str, parsed))} needs {counted(deepest, 'document')}")
 
     store = cast(VectorStore, open_store(Path(vectors)))
     if store.manifest.split_passages:
@@ -168,7 +168,7 @@ def open_task(
         encoded = open_query_encoder(store.manifest, encoder).encode_batch(queries.texts or [])
         log(f"Encoded {counted(len(encoded), 'topic')} ({duration(time.monotonic() - started)})")
     elif encoder is not None:
-        raise MilcoError(f"`encoder={encoder}`: {topics} has vectors, nothing is encoded")
+        raise ParameterError("encoder", encoder, f"{topics} has vectors, nothing is encoded")
     return RetrievalTask(
         store=store,
         views=tuple(views),

@@ -12,7 +12,7 @@ from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus,
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer
@@ -61,14 +61,14 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     name = corpus or local_corpus_name(manifest, store.path)
     if name is None:
         known = f"corpus {manifest.corpus}" if manifest.corpus else "corpus"
-        log(f"{_SKIPPED}: the {known} is not on this machine. Name its path with `corpus`")
+        log(f"{_SKIPPED}: the {known} is not on this machine. " + Message("Name its path with {corpus}"))
         return None
     try:
         # Broken lines, which were skipped, have no vector either.
         opened = (open_topics if manifest.kind == "topics" else open_corpus)(name, skip_bad_lines=True)
         encoder_name = encoder or manifest.encoder or None
         if encoder_name is None:
-            raise MilcoError("the encoder of external vectors is not known: name it with `encoder`")
+            raise MilcoError("the encoder of external vectors is not known", Message("Name it with {encoder}."))
         tokenizer = Checkpoint.open(encoder_name).tokenizer
         # Texts were split into the source view's tokens; in SPLADE, which has no source view, into the pivot view's.
         if isinstance(store, VectorStore) and (store.vocabulary.source or store.vocabulary.english) != tokenizer.pieces:
@@ -112,7 +112,9 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
     progress.close("Read")
     if (tokens == UNKNOWN).all():
         if texts.is_requested:
-            raise MilcoError(f"`corpus={texts.corpus.name}` has no text of these vectors: name the encoded corpus")
+            raise ParameterError(
+                "corpus", texts.corpus.name, "it has no text of these vectors", "Name the encoded corpus."
+            )
         log(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
         return None
     expected = texts.manifest.corpus_hash

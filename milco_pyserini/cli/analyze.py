@@ -1,7 +1,7 @@
 """milco analyze statistics|sweep"""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,14 +42,13 @@ class StatisticsOptions:
     )
     plain: bool = option(False, help="vectors are external Anserini JSONL, a file or a directory")
     scale: float | None = option(
-        None, above=0, maximum=MAX_INTEGER, help="with --plain: impact = round(weight * scale) (default: 1)"
+        None,
+        above=0,
+        maximum=MAX_INTEGER,
+        requires="plain",
+        help="with --plain: impact = round(weight * scale) (default: 1)",
     )
     format: str = option("text", choices=("text", "json"), help="format on stdout")
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield conflicts between options."""
-        if self.scale is not None and not self.plain:
-            yield "--scale is for --plain: a vector store has its own"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class SweepOptions:
         ("nDCG@10",), names=("-m",), metavar="MEASURE", help="measures, see milco eval measures"
     )
     k: int | None = option(
-        None, minimum=1, synonyms=("--hits",), help="documents for each topic (default: as many as the measures need)"
+        None, minimum=1, names=("--hits",), help="documents for each topic (default: as many as the measures need)"
     )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build; searches have one")
     encoder: str | None = option(None, metavar="NAME|DIR", help="current place of the encoder, for topics as texts")

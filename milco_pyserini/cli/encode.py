@@ -17,7 +17,7 @@ from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import size_on_disk, validate_writable
 from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.options import changed_options, option
+from milco_pyserini.options import one_of, option
 
 _SCALE_OUT = "scale-out"
 _RESUMES = "complete parts are kept; rerun the same command to resume"
@@ -45,9 +45,12 @@ class EncodeOptions(EncodePlan):
     )
     topics: str | None = option(None, metavar="NAME|PATH", help="topics instead of documents, by name or path")
     text: str | None = option(
-        None, metavar="TEXT", help="text whose terms and weights are printed, strongest first; - reads it from stdin"
+        None,
+        metavar="TEXT",
+        excludes=_OF_STORES,
+        help="text whose terms and weights are printed, strongest first; - reads it from stdin",
     )
-    top_k: int = option(25, minimum=1, metavar="K", help="with --text: terms to print per view")
+    top_k: int = option(25, minimum=1, metavar="K", requires="text", help="with --text: terms to print per view")
     output: Path | None = option(
         None, metavar="DIR", help="vector store (default: vectors/NAME, for topics vectors/NAME.topics)"
     )
@@ -66,17 +69,9 @@ class EncodeOptions(EncodePlan):
     shard_id: int = option(0, minimum=0, group=_SCALE_OUT, help="shard that this process encodes, from 0")
     shard_num: int = option(1, minimum=1, group=_SCALE_OUT, help="number of shards, all with the same --output")
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield conflicts between options."""
-        inputs = [f"--{name}" for name in ("corpus", "topics", "text") if getattr(self, name) is not None]
-        if len(inputs) != 1:
-            what = f"not {' and '.join(inputs)}" if inputs else "none was given"
-            yield f"give one of --corpus, --topics and --text: {what}"
-        elif self.text is not None:
-            for name in changed_options(self, *_OF_STORES):
-                yield f"{name} is for --corpus and --topics; --text writes no store"
-        elif changed_options(self, "top_k"):
-            yield "--top-k is for --text; prune the vectors of a store with --prune top-k:K"
+        yield from one_of(self, "corpus", "topics", "text")
         yield from super().conflicts()
 
 

@@ -1,7 +1,7 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ class EvalOptions:
     baseline: str | None = option(None, metavar="NAME", help="system to test against (default: the first)")
     test: str = option("t", choices=(*TESTS, NO_TEST), metavar="TEST", help=f"{', '.join(TESTS)} or {NO_TEST}")
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
-    format: str = option("text", choices=(*FORMATS, "json"), synonyms=("--output-format",), help="format of the table")
+    format: str = option("text", choices=(*FORMATS, "json"), help="format of the table")
     output: Path | None = option(None, metavar="FILE", help="file for the table (default: stdout)")
     overwrite: bool = option(False, help="replace an existing --output")
     fairness: bool = option(
@@ -67,14 +67,11 @@ class EvalOptions:
         (),
         group=_FAIRNESS,
         metavar="NAME|PATH",
+        parameters=("corpora",),
+        requires="fairness",
         help="corpora of the documents, each of one language (neuclir-fa neuclir-ru neuclir-zh), or with a field lang "
         "(default: ids begin with the language, as ar-07)",
     )
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that exclude each other."""
-        if self.corpus and not self.fairness:
-            yield "--corpus is for --fairness"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """milco explain: why documents match a query."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
-from milco_pyserini.errors import MilcoError, shown, validate_unique
+from milco_pyserini.errors import ParameterError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
-from milco_pyserini.options import changed_options, option, options_of
+from milco_pyserini.options import option, options_of
 from milco_pyserini.request import SCORING, SearchRequest
 
 if TYPE_CHECKING:
@@ -33,16 +33,32 @@ class ExplainOptions:
     query: str = option(metavar="TEXT", help="query, in any language")
     index: Path | None = option(None, metavar="DIR", help="directory of the index (default: the only one in indexes/)")
     doc: tuple[str, ...] = option((), metavar="ID", help="documents of the index (default: its best hits)")
-    text: tuple[str, ...] = option((), metavar="TEXT", help="texts in place of an index's documents")
-    k: int = option(3, minimum=1, synonyms=("--hits",), help="number of best hits to explain without --doc")
+    text: tuple[str, ...] = option(
+        (),
+        metavar="TEXT",
+        excludes=("index", "doc", "corpus", "vectors", "balance"),
+        help="texts in place of an index's documents",
+    )
+    k: int = option(
+        3,
+        minimum=1,
+        names=("--hits",),
+        excludes=("doc", "text"),
+        help="number of best hits to explain without --doc",
+    )
     request: SearchRequest = options_of(SearchRequest, *SCORING, without=("views",))
     compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")
     top_k: int | None = option(
-        None, minimum=1, metavar="K", group="output", help="terms per document (default: those from 5 % of the score)"
+        None,
+        minimum=1,
+        metavar="K",
+        group="output",
+        excludes=("json", "html"),
+        help="terms per document (default: those from 5 % of the score)",
     )
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
     html: Path | None = option(None, metavar="FILE", group="output", help="HTML page with highlighted texts")
-    overwrite: bool = option(False, group="output", help="replace an existing --html file")
+    overwrite: bool = option(False, group="output", requires="html", help="replace an existing --html file")
     corpus: str | None = option(
         None,
         metavar="NAME|PATH",
@@ -58,20 +74,11 @@ class ExplainOptions:
         group="sources",
         help=f"encoder of --text (default: {DEFAULT_ENCODER}), or the current location of the index's encoder",
     )
-    lowercase: bool = option(False, group="sources", help="lowercase --text first; an index has its own setting")
+    lowercase: bool = option(
+        False, group="sources", requires="text", help="lowercase --text first; an index has its own setting"
+    )
     device: str = option("auto", group="sources", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group="sources", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that would have no effect."""
-        if self.html is None and self.overwrite:
-            yield "--overwrite is for --html"
-        if self.doc or self.text:
-            for name in changed_options(self, "k"):
-                yield f"{name} is for the best hits, not for --doc and --text"
-        if self.json or self.html is not None:
-            for name in changed_options(self, "top_k"):
-                yield f"{name} is for the terminal, not for --json and --html"
 
 
 def command(options: ExplainOptions) -> None:
@@ -89,7 +96,9 @@ def command(options: ExplainOptions) -> None:
         k = max(options.k, 2 if options.compare else 1)
         explanations = _open_explainer(options).explain(options.query, options.doc, replace(options.request, k=k))
     if options.compare and len(explanations) < 2:
-        raise MilcoError(f"--compare needs two documents, but the index has {len(explanations)} for this query")
+        raise ParameterError(
+            "compare", None, f"needs two documents, but the index has {len(explanations)} for this query"
+        )
     comparison = compare(*explanations[:2]) if options.compare else None
     if options.html is not None:
         from milco_pyserini.explain.explanation import report_page
@@ -129,17 +138,11 @@ def _open_explainer(options: ExplainOptions) -> "Explainer":
 
 def _validate(options: ExplainOptions) -> None:
     if not options.query.strip():
-        raise MilcoError("--query is empty")
-    if options.text:
-        of_index = changed_options(options, "index", "doc", "corpus", "vectors")
-        for name in of_index + changed_options(replace(options.request, alpha=None), *SCORING):
-            raise MilcoError(f"--text explains texts without an index: omit {name} or --text")
-    elif options.lowercase:
-        raise MilcoError("--lowercase is for --text: an index has its own setting")
+        raise ParameterError("query", None, "is empty")
     validate_unique("document", map(shown, options.doc))
     documents = options.text or options.doc
     if options.compare and (len(documents) not in (0, 2) or (options.text and len(documents) != 2)):
-        raise MilcoError(f"--compare needs two documents, got {len(documents)}")
+        raise ParameterError("compare", None, f"needs two documents, got {len(documents)}")
     if options.html is not None:
         validate_output_file(options.html, options.overwrite, "html")
 

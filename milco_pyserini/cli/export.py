@@ -7,8 +7,8 @@ from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import INDEXES, directory_name
-from milco_pyserini.errors import MilcoError
-from milco_pyserini.options import changed_options, option
+from milco_pyserini.errors import MilcoError, ParameterError
+from milco_pyserini.options import option
 
 EXPORTS = Path("exports")
 _SERVER = "with --url, Elasticsearch and OpenSearch"
@@ -45,10 +45,15 @@ class ExportOptions:
         None, metavar="DIR", help="store that the target has: only documents that differ from it are exported"
     )
     store: bool = option(
-        False, help="documents next to the vectors, for hits and filters by their fields (not vespa, ciff, parquet)"
+        False,
+        parameters=("store_documents",),
+        help="documents next to the vectors, for hits and filters by their fields (not vespa, ciff, parquet)",
     )
     corpus: str | None = option(
-        None, metavar="NAME|PATH", help="with --store: the documents, if they moved since they were encoded"
+        None,
+        metavar="NAME|PATH",
+        requires="store",
+        help="with --store: the documents, if they moved since they were encoded",
     )
     url: tuple[str, ...] = option(
         (),
@@ -61,13 +66,19 @@ class ExportOptions:
         None, help="collection, index or table at the target (default: the name of --vectors)"
     )
     shards: int | None = option(
-        None, minimum=1, metavar="N", group=_SERVER, help="shards of a new index (default: what the server gives it)"
+        None,
+        minimum=1,
+        metavar="N",
+        group=_SERVER,
+        requires="url",
+        help="shards of a new index (default: what the server gives it)",
     )
     replicas: int | None = option(
         None,
         minimum=0,
         metavar="N",
         group=_SERVER,
+        requires="url",
         help="replicas of the index once it is complete (default: what the server gives it)",
     )
     shard_id: int = option(0, minimum=0, group=_PARTS, help="shard of --vectors that this command exports, from 0")
@@ -78,15 +89,10 @@ class ExportOptions:
         help="number of shards, all with the same --output, or the same --url and --collection",
     )
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield messages about options that exclude each other."""
-        if not self.url:
-            for name in changed_options(self, "shards", "replicas"):
-                yield f"{name} is for --url: files are loaded into the index that you create"
-        if self.corpus is not None and not self.store:
-            yield "--corpus is for --store: without it, an export has no documents"
         if "" in self.url:
-            yield "--url is empty: give the URL of a running server"
+            yield ParameterError("url", None, "is empty", "Give the URL of a running server.")
 
 
 def command(options: ExportOptions) -> None:

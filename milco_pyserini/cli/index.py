@@ -37,7 +37,7 @@ class IndexOptions:
       milco index --vectors vectors/miracl-ar --store
     """
 
-    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode")
+    vectors: Path | None = option(None, metavar="DIR", parameters=("source",), help="vector store of milco encode")
     corpus: str | None = option(
         None,
         metavar="NAME|PATH",
@@ -48,14 +48,18 @@ class IndexOptions:
         (),
         repeatable=True,
         metavar="NAME=VALUE",
-        synonyms=("--n-postings", "--summary-energy", "--store-vectors"),
+        parameters=("n_postings", "summary_energy", "query_cut", "heap_factor", "store_vectors"),
         help="settings of the engine: n_postings=500 (seismic); --set help lists them",
     )
-    output: Path | None = option(None, metavar="DIR", help="directory of the index (default: indexes/NAME.ENGINE)")
+    output: Path | None = option(
+        None, metavar="DIR", parameters=("path",), help="directory of the index (default: indexes/NAME.ENGINE)"
+    )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
     store: bool = option(
-        False, help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)"
+        False,
+        parameters=("store_documents",),
+        help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)",
     )
     prune: tuple[str, ...] = option(
         (),
@@ -71,20 +75,18 @@ class IndexOptions:
     )
     plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
     scale: float | None = option(
-        None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
+        None,
+        group=_EXTERNAL,
+        above=0,
+        maximum=MAX_INTEGER,
+        requires="plain",
+        help="impact = round(weight x scale), for float weights",
     )
 
     shard_id: int = option(0, minimum=0, group=_SHARDS, help="shard that this command builds, from 0")
     shard_num: int = option(
         1, minimum=1, group=_SHARDS, help="number of shards, all with the same --output, searched as one index"
     )
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that exclude each other."""
-        if self.corpus is not None and self.vectors is None:
-            yield f"an index is built from --vectors: make them with milco encode --corpus {self.corpus}"
-        if self.scale is not None and not self.plain:
-            yield "--scale is for --plain: a vector store states its own"
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,10 @@ class UpdateOptions:
       milco index update --index indexes/news.lucene --delete gone.txt
     """
 
-    index: Path = option(metavar="DIR", synonyms=("--output",), help="index to change")
-    vectors: Path | None = option(None, metavar="DIR", help="vector store of milco encode, whose documents are added")
+    index: Path = option(metavar="DIR", parameters=("path",), help="index to change")
+    vectors: Path | None = option(
+        None, metavar="DIR", parameters=("source",), help="vector store of milco encode, whose documents are added"
+    )
     since: Path | None = option(
         None,
         metavar="DIR",
@@ -113,13 +117,13 @@ class UpdateOptions:
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
     scale: float | None = option(
-        None, group=_EXTERNAL, above=0, maximum=MAX_INTEGER, help="impact = round(weight x scale), for float weights"
+        None,
+        group=_EXTERNAL,
+        above=0,
+        maximum=MAX_INTEGER,
+        requires="plain",
+        help="impact = round(weight x scale), for float weights",
     )
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that exclude each other."""
-        if self.scale is not None and not self.plain:
-            yield "--scale is for --plain: a vector store states its own"
 
 
 @dataclass(frozen=True)
@@ -130,11 +134,15 @@ class TuneOptions:
     gets a table of all settings that were tried.
     """
 
-    index: Path = option(metavar="DIR", help="Seismic index")
+    index: Path = option(metavar="DIR", parameters=("path",), help="Seismic index")
     recall: float = option(0.95, above=0, maximum=1, help="share of the exact search's best documents to find")
-    k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="k of recall@k")
-    topics: Path | None = option(None, metavar="DIR", help="encoded topics to measure recall on; needs --vectors")
-    vectors: Path | None = option(None, metavar="DIR", help="with --topics: vector store that the index was built from")
+    k: int = option(10, minimum=1, maximum=100, names=("--hits",), help="k of recall@k")
+    topics: Path | None = option(
+        None, metavar="DIR", requires="vectors", help="encoded topics to measure recall on; needs --vectors"
+    )
+    vectors: Path | None = option(
+        None, metavar="DIR", requires="topics", help="with --topics: vector store that the index was built from"
+    )
 
 
 def command(options: IndexOptions) -> None:

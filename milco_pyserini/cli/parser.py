@@ -9,18 +9,16 @@ import collections
 import copy
 import dataclasses
 import inspect
-import shlex
 import shutil
 import sys
 import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from milco_pyserini.cli import program
-from milco_pyserini.cli.rendering import flag_of, flags_of
-from milco_pyserini.errors import MilcoError, nearest, shown, unknown_name
+from milco_pyserini.errors import MilcoError, ParameterError, nearest, unknown_name
 from milco_pyserini.options import (
     InvalidOptions,
     OptionsT,
@@ -34,7 +32,7 @@ from milco_pyserini.options import (
 
 _METAVARS: dict[type, str] = {int: "N", float: "X", Path: "PATH", str: "NAME"}
 _WIDEST = 100
-_BOOLEANS = ("0", "1", "yes", "no", "true", "false", "on", "off")
+_SETTING = "NAME=VALUE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +76,7 @@ def run_command(
         arguments = sys.argv[1:] if argv is None else argv
         return command(parse(options_class, arguments, prog, subcommands, defaults(arguments)))
 
-    return program.run(prog, parse_and_run, interrupted, flags_of(prog, options_class))
+    return program.run(prog, parse_and_run, interrupted, flags_of(options_class))
 
 
 def dispatch(prog: str, subcommands: Subcommands, argv: Sequence[str] | None, default: Subcommand | str) -> int:
@@ -133,11 +131,12 @@ def parse(
     Raises:
         MilcoError: an option or a value is invalid. Several invalid ones are reported together, as InvalidOptions.
     """
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog=prog,
         description=inspect.cleandoc(options_class.__doc__ or ""),
         epilog=_listed(prog, subcommands),
         allow_abbrev=False,
+        exit_on_error=False,
         formatter_class=_HelpFormatter,
     )
     fields = option_fields(options_class)
@@ -150,24 +149,35 @@ def parse(
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
         _add(groups[group], field, *hints[name])
-    synonyms = {word: flag_of(field) for field in fields.values() for word in field.metadata["synonyms"]}
-    synonyms |= {f"--{name}": f"{prog} {name}" for name in subcommands}
-    errors = _option_errors(parser, argv, synonyms)
-    misspelled = bool(errors)
+    by_option = {name: field for field in fields.values() for name in _names_of(field)}
     try:
         namespace, unexpected = parser.parse_known_args(argv)
-    except MilcoError as error:
-        raise InvalidOptions.of(errors or [error]) from None
-    if unexpected and not errors:
-        errors.append(_unexpected(options_class, namespace, unexpected, prog, argv))
-        misspelled = True
+    except argparse.ArgumentError as error:
+        raise MilcoError(str(error), "A value that begins with - follows an equals sign, as in --query=--x.") from None
+    unknown = [name.split("=")[0] for name in unexpected if name.startswith("--")]
+    settings = {f"--{name.replace('_', '-')}": flag for name, flag in flags_of(options_class).items()}
+    errors = [
+        MilcoError(f"unknown option {name!r}", f"Give it as {settings[name]}...")
+        if name in settings
+        else unknown_name("option", name, [*by_option, "--help"])
+        for name in unknown
+    ]
+    if unexpected and not unknown:
+        errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
+    misspelled = bool(errors)
+    given = collections.Counter(
+        by_option[name].name for name in (text.split("=")[0] for text in argv) if name in by_option
+    )
+    for name, count in given.items():
+        if count > 1 and not fields[name].metadata["repeatable"]:
+            errors.append(ParameterError(name, None, "is given twice", "Give it once, with all its values."))
     values: dict[str, Any] = {}
     for name, field in fields.items():
         raw = getattr(namespace, name)
         if raw is None or raw == []:
             # A misspelled option may be the required one.
             if field.default is dataclasses.MISSING and not misspelled:
-                errors.append(MilcoError(f"{flag_of(field)} is required"))
+                errors.append(ParameterError(name, None, "is required"))
             continue
         try:
             values[name] = _read(field, hints[name][0], raw)
@@ -192,27 +202,31 @@ def _with_default(field: dataclasses.Field, value: Any) -> dataclasses.Field:
     return changed
 
 
-def _unexpected(
-    options_class: type, namespace: argparse.Namespace, unexpected: Sequence[str], prog: str, argv: Sequence[str]
-) -> MilcoError:
-    """Return an error for values without an option: those that are required have them, or the first of the command."""
-    fields = [field for field in option_fields(options_class).values() if getattr(namespace, field.name) in (None, [])]
-    own = next(iter(options_class.__annotations__))
-    before = argv[argv.index(unexpected[0]) - 1]
-    if before.startswith("--") and unexpected[0].lower() in _BOOLEANS:
-        return MilcoError(f"{before} {unexpected[0]}: {before} takes no value. Give it alone, or omit it")
-    names = [field for field in fields if field.default is dataclasses.MISSING] or [
-        field for field in fields if field.name == own
-    ]
-    pairs = " ".join(f"{flag_of(field)} {shlex.quote(value)}" for field, value in zip(names, unexpected, strict=False))
-    is_value = pairs and not unexpected[0].startswith("-")
-    how = f": name its option, as in {pairs}" if is_value else f" (see {prog} --help)"
-    return MilcoError(f"unexpected argument {unexpected[0]!r}{how}")
+def flag_of(field: dataclasses.Field) -> str:
+    """Return a field's option as users type it: "--max-length", or "PATH" for a positional one.
+
+    A flag that is on by default has the option that turns it off: "--no-lowercase".
+    """
+    if field.metadata["positional"]:
+        return field.metadata["metavar"] or field.name.upper()
+    name = field.metadata["flag"] or field.name
+    return f"--{'no-' if field.default is True else ''}{name.replace('_', '-')}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise MilcoError(f"{message} (see {self.prog} --help)")
+def flags_of(options_class: type) -> dict[str, str]:
+    """Return parameter -> option of a command, as users type it before a value: "--max-length", "--set query_cut="."""
+    flags = {}
+    for field in option_fields(options_class).values():
+        flag = flag_of(field)
+        for name in field.metadata["parameters"]:
+            flags[name] = f"{flag} {name}=" if field.metadata["metavar"] == _SETTING else flag
+        flags |= {field.name: flag, field.metadata["flag"] or field.name: flag}
+    return flags
+
+
+def _names_of(field: dataclasses.Field) -> list[str]:
+    """Return all spellings of a field's option: short ones, its name, aliases."""
+    return sorted([flag_of(field), *field.metadata["names"]], key=lambda name: name.startswith("--"))
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -241,48 +255,25 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
     metadata = field.metadata
     help_text = metadata["help"].replace("%", "%%")
     if value_type is bool:
-        names, action = [*metadata["names"], flag_of(field)], "store_true"
+        action = "store_true"
         if field.default is True:
             # A training configuration sets it.
-            names, action, help_text = [flag_of(field)], "store_false", f"do not {help_text}"
-        group.add_argument(*names, dest=field.name, action=action, help=help_text)
+            action, help_text = "store_false", f"do not {help_text}"
+        group.add_argument(*_names_of(field), dest=field.name, action=action, help=help_text)
         return
     if field.default not in (dataclasses.MISSING, None, (), ""):
         default = " ".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
         help_text = f"{help_text} (default: {default})"
     metavar = metadata["metavar"] or "|".join(metadata["choices"]) or _METAVARS.get(value_type, "VALUE")
     if metadata["positional"]:
-        count = "+" if several else None
-        if field.default is not dataclasses.MISSING:
-            count = "*" if several else "?"
-        group.add_argument(field.name, nargs=count, metavar=metadata["metavar"] or field.name.upper(), help=help_text)
+        # A missing one is reported with other errors.
+        group.add_argument(
+            field.name, nargs="*" if several else "?", metavar=metadata["metavar"] or field.name.upper(), help=help_text
+        )
         return
-    names = [*metadata["names"], flag_of(field)]
     count = "+" if several else None
     action = "extend" if metadata["repeatable"] else "store"
-    group.add_argument(*names, dest=field.name, action=action, nargs=count, metavar=metavar, help=help_text)
-
-
-def _option_errors(
-    parser: argparse.ArgumentParser, argv: Sequence[str], synonyms: Mapping[str, str]
-) -> list[MilcoError]:
-    """Return an error for every option that is unknown, and for every one that is given twice."""
-    canonical = {name: action.dest for action in parser._actions for name in action.option_strings}
-    valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
-    repeatable = {action.dest for action in parser._actions if isinstance(action, argparse._ExtendAction)}
-    errors: list[MilcoError] = []
-    counts: collections.Counter[str] = collections.Counter()
-    for place, argument in enumerate(argv):
-        name = argument.split("=")[0]
-        if name in canonical:
-            counts[canonical[name]] += 1
-            if counts[canonical[name]] == 2 and canonical[name] not in repeatable:
-                errors.append(MilcoError(f"{name} is given twice. Give it once, with all its values"))
-        elif name.startswith("--") and " " not in name and name != "--":
-            before = argv[place - 1] if place else ""
-            hint = f"If it is the value of {before}: {before}={shown(argument)}" if before in valued else ""
-            errors.append(unknown_name("option", name, canonical, hint, synonyms))
-    return errors
+    group.add_argument(*_names_of(field), dest=field.name, action=action, nargs=count, metavar=metavar, help=help_text)
 
 
 def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
@@ -291,18 +282,15 @@ def _read(field: dataclasses.Field, value_type: type, raw: Any) -> Any:
         return tuple(_read(field, value_type, value) for value in raw)
     if value_type is bool:
         return raw
-    if not raw.isascii():
-        try:
-            raw.encode()
-        except UnicodeEncodeError:
-            raise MilcoError(
-                f"{flag_of(field)} {raw!a} is not UTF-8: texts and names are written as UTF-8",
-                hint="Check the terminal's encoding, or rename the file",
-            ) from None
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        fix = "Check the terminal's encoding, or rename the file."
+        raise ParameterError(field.name, raw, "must be UTF-8", fix) from None
     if value_type is Path and not raw:
-        raise MilcoError(f"{flag_of(field)} is empty: give a path")
+        raise ParameterError(field.name, None, "is empty", "Give a path.")
     try:
         return value_type(raw)
     except ValueError:
         expected = {int: "an integer", float: "a number"}.get(value_type, value_type.__name__)
-        raise MilcoError(f"{flag_of(field)} expects {expected}, got {shown(raw)}") from None
+        raise ParameterError(field.name, raw, f"must be {expected}") from None

@@ -3,21 +3,22 @@
 import io
 import os
 import select
+import shlex
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
-from milco_pyserini.cli.rendering import NO_FLAGS, with_flags
 from milco_pyserini.console import messages_shown, start_messages, write
-from milco_pyserini.errors import DISK_FULL, MilcoError
+from milco_pyserini.errors import DISK_FULL, MilcoError, Parameter, named, value_text
 from milco_pyserini.options import InvalidOptions
 
 BAD_INPUT = 2
+NO_FLAGS: Mapping[str, str] = MappingProxyType({})
 # The signals that end a command, and what is reported; its exit code is 128 + the signal, as a shell has it.
 _ENDING = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 # `timeout -s INT` sends one Ctrl-C twice. After this many seconds a second one means that the user will not wait.
@@ -55,7 +56,7 @@ def run(
 
     Args:
         interrupted: what Ctrl-C or SIGTERM leaves of the command's work, and how to resume.
-        flags: parameter -> option, for messages (rendering.flags_of()).
+        flags: parameter -> option, for messages (parser.flags_of()).
     """
     with messages_shown(partial(with_flags, flags=flags)):
         try:
@@ -96,6 +97,21 @@ def fail(prog: str, message: str, flags: Mapping[str, str] = NO_FLAGS) -> int:
     line = " ".join(with_flags(message, flags).split())
     write(f"{prog}: error: {line}")
     return BAD_INPUT
+
+
+def with_flags(message: str, flags: Mapping[str, str]) -> str:
+    """Return a message with the parameters that it mentions as options of a command; others have their Python names."""
+
+    def typed(mention: Parameter) -> str:
+        flag, value = flags.get(mention.name), mention.value
+        if flag is None:
+            return str(mention)
+        if value is None or isinstance(value, bool):
+            return flag.rstrip("=")
+        texts = map(value_text, value if isinstance(value, list | tuple) else [value])
+        return f"{flag}{'' if flag.endswith('=') else ' '}{shlex.join(texts)}"
+
+    return named(message, typed)
 
 
 class _Interrupts:

@@ -1,13 +1,12 @@
 """milco serve: a REST API, a search page with explanations, and MCP tools for an index."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.cli.several import fusion_conflicts, index_option
 from milco_pyserini.defaults import only_index
-from milco_pyserini.options import MAX_THREADS, changed_options, option, options_of
+from milco_pyserini.options import MAX_THREADS, option, options_of
 from milco_pyserini.request import SearchRequest
 
 _NETWORK = "network"
@@ -28,10 +27,16 @@ class ServeOptions:
       milco serve --index indexes/sample.lucene --mcp
     """
 
-    index: tuple[Path, ...] = index_option()
+    index: tuple[Path, ...] = option(
+        (), metavar="DIR", help="index (default: the only one in indexes/); several of a collection with --fuse"
+    )
     request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
-    mcp: bool = option(False, help="MCP tools on stdin and stdout, for an agent that starts this command")
-    k: int = option(10, minimum=1, maximum=100, synonyms=("--hits",), help="documents on a page of results")
+    mcp: bool = option(
+        False,
+        excludes=("host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"),
+        help="MCP tools on stdin and stdout, for an agent that starts this command",
+    )
+    k: int = option(10, minimum=1, maximum=100, names=("--hits",), help="documents on a page of results")
     title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
     host: str = option("127.0.0.1", group=_NETWORK, metavar="ADDRESS", help="address to listen at")
     port: int = option(
@@ -59,6 +64,7 @@ class ServeOptions:
         (),
         repeatable=True,
         metavar="NAME=VALUE",
+        excludes=("fuse",),
         group=_WORK,
         help="settings of the engine for searches, as in milco search: timeout=10 (seconds, of a filled server)",
     )
@@ -68,34 +74,29 @@ class ServeOptions:
         None,
         group=_SOURCES,
         metavar="NAME|PATH",
+        excludes=("fuse",),
         help="current location of the index's documents (default: where they were encoded)",
     )
     encoder: str | None = option(
         None,
         group=_SOURCES,
         metavar="NAME|DIR",
+        excludes=("fuse",),
         help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations)",
     )
     device: str = option("auto", group=_SOURCES, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_SOURCES, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
-    def conflicts(self) -> Iterator[str]:
-        """Yield messages about options that exclude each other."""
-        yield from fusion_conflicts(self, "corpus", "encoder", "set")
-        if self.mcp:
-            for name in changed_options(
-                self, "host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"
-            ):
-                yield f"{name} is for the server: --mcp listens at no address"
-
 
 def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.index.protocol import parse_settings
+    from milco_pyserini.search.fusion import validate_fusion
     from milco_pyserini.serve.server import serve, serve_stdio
 
     paths = options.index or (only_index(),)
     request = options.request
+    validate_fusion([str(path) for path in paths], request.fuse, request.weights)
     arguments = {**asdict(options), "index": paths if request.fuse else paths[0], "alpha": request.alpha}
     arguments |= {"fuse": request.fuse, "weights": request.weights or None}
     arguments["settings"] = parse_settings(arguments.pop("set")) or None

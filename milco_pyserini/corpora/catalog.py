@@ -23,7 +23,7 @@ from milco_pyserini.corpora.ir_datasets import (
 from milco_pyserini.corpora.iterable import NAME, IterableDocuments
 from milco_pyserini.corpora.local_files import local_documents, local_queries
 from milco_pyserini.corpora.table import read_benchmarks
-from milco_pyserini.errors import MilcoError, nearest
+from milco_pyserini.errors import Message, MilcoError, nearest
 from milco_pyserini.io.qrels import Qrels, read_qrels
 from milco_pyserini.io.records import StoreManifest, UpdateRecord
 
@@ -124,10 +124,8 @@ def open_answers(name: str) -> dict[str, list[str]]:
     resolved = _resolve(name, "topics", TOPICS)
     if not isinstance(resolved, BenchmarkTopics) or resolved.answers is None:
         names = [key for key, topics in TOPICS.items() if topics.answers]
-        raise MilcoError(
-            f"{name} has no answers: its documents are judged by id",
-            f"Pass it as `qrels`. Topics with answers are {names[0]} to {names[-1]}.",
-        )
+        fix = Message("Pass it as {qrels}. Topics with answers are ") + f"{names[0]} to {names[-1]}."
+        raise MilcoError(f"{name} has no answers: its documents are judged by id", fix)
     return dict(record for _, _, record in resolved.answers.read(refuse_bad_line))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.languages import FIELD
-from milco_pyserini.errors import MilcoError, shown, unknown_name
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown, unknown_name
 from milco_pyserini.model.checkpoint import BM25
 from milco_pyserini.model.tokenization import TextTokenizer, Tokens, replace_lone_surrogates
 from milco_pyserini.sparse import Vocabulary
@@ -100,7 +100,9 @@ class AnalyzerTokenizer(TextTokenizer):
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Return the ids of each text, of up to max_length words for each analyzer."""
         if not self.languages:
-            raise MilcoError(f"the language of the texts is not known: give it, as in `encoder={BM25}:en`")
+            raise MilcoError(
+                "the language of the texts is not known", Message("Give it, as in {encoder}.", encoder=f"{BM25}:en")
+            )
         every, column, rows = range(len(self.languages)), self.vocabulary.column, []
         for place, text in enumerate(map(replace_lone_surrogates, texts)):
             chosen = every if self.numbers is None else [self.numbers[place % len(self.numbers)]]
@@ -174,8 +176,8 @@ def find_analyzer(language: str) -> Any:
         analyze(analyzer, "a")
     except JavaException as error:
         reason = str(error.innermessage or error).rstrip(".")
-        raise MilcoError(
-            f"`language={language}`: {reason}: let JAVA_HOME name a full Java {jvm.JAVA_VERSION} or later"
+        raise ParameterError(
+            "language", language, reason, f"Let JAVA_HOME name a full Java {jvm.JAVA_VERSION} or later."
         ) from None
     return analyzer
 
@@ -210,7 +212,8 @@ def document_language(document: Document) -> str:
     language = document.fields.get(FIELD)
     if not isinstance(language, str):
         raise MilcoError(
-            f"the language of document {shown(document.id)} is not known: give that of all, as in `encoder={BM25}:en`, "
-            f"or a field {FIELD} of each (milco corpora detect)"
+            f"the language of document {shown(document.id)} is not known",
+            Message("Give that of all, as in {encoder},", encoder=f"{BM25}:en")
+            + f" or a field {FIELD} of each (milco corpora detect).",
         )
     return language

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from milco_pyserini.console import log
 from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries, positive_entries
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.model.forward import Forward, PaddedForward
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 
@@ -167,9 +167,8 @@ def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> 
         MilcoError: the batch is a single text.
     """
     if len(lengths) == 1:
-        raise MilcoError(
-            f"{device} has no memory for a text of {lengths[0]:,} tokens: use a smaller `max_length`, or `device=cpu`"
-        )
+        fix = Message("Use a smaller {max_length}, or {device}.", device="cpu")
+        raise MilcoError(f"{device} has no memory for a text of {lengths[0]:,} tokens", fix)
     before = min(budget, len(lengths) * max(lengths))
     log(f"{device} is out of memory: continuing with {before // 2:,} instead of {before:,} tokens per batch")
     return before // 2

@@ -34,9 +34,10 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.encode.parts import PartEncoder
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.files import atomic_file, checksum_bytes
 from milco_pyserini.model.checkpoint import BM25, BM25_FILE, Checkpoint, loading
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.batch import row_pointers
 
@@ -105,8 +106,8 @@ class BM25Encoder(MilcoEncoder):
         terms: Sequence[str] = (),
         room: int = _ROOM,
     ) -> None:
-        if not (0 <= k1 < np.inf and 0 <= b <= 1):
-            raise MilcoError(f"`k1={k1:g}` `b={b:g}`: k1 must be at least 0, and b from 0 to 1")
+        validate_number("k1", k1, minimum=0)
+        validate_number("b", b, 0, 1)
         settings = [f"{name}={value:g}" for name, value, default in (("k1", k1, K1), ("b", b, B)) if value != default]
         self.languages, self.k1, self.b, self.statistics = tuple(languages), k1, b, statistics
         self.name = ":".join(filter(None, [BM25, ",".join([*self.languages, *settings])]))
@@ -210,7 +211,7 @@ def load(checkpoint: Checkpoint, _device: Any, _dtype: Any, english_prefix: str 
     Raises MilcoError if the file is damaged, the name is not possible, or as for the class.
     """
     if english_prefix:
-        raise MilcoError(f"`english_prefix={english_prefix}`: {checkpoint.name} has no English terms: omit it")
+        raise ParameterError("english_prefix", english_prefix, f"{checkpoint.name} has no English terms", "Omit it.")
     path = checkpoint.directory / BM25_FILE
     if path.is_file():
         with loading(path, "statistics of BM25"), np.load(path, allow_pickle=False) as arrays:
@@ -224,8 +225,8 @@ def load(checkpoint: Checkpoint, _device: Any, _dtype: Any, english_prefix: str 
             try:
                 settings[{"k1": "k1", "b": "b"}[name]] = float(value)
             except (KeyError, ValueError):
-                fix = "expected languages, k1=NUMBER or b=NUMBER, as in bm25:ar,k1=1.2"
-                raise MilcoError(f"`encoder={checkpoint.name}`: {name}={value}: {fix}") from None
+                rule = f"{name}={value} is not one of languages, k1=NUMBER or b=NUMBER, as in bm25:ar,k1=1.2"
+                raise ParameterError("encoder", checkpoint.name, rule) from None
     return BM25Encoder(sorted({part for part in parts if "=" not in part}), **settings)
 
 
@@ -290,7 +291,9 @@ class _Words(Network):
         weights = counts.astype(np.float32)
         if (known := self._statistics) is not None:
             if len(np.unique(words.rows)) < len(words.rows):
-                raise MilcoError(f"{self.name} has several languages: give that of the documents, as `language`")
+                raise MilcoError(
+                    f"{self.name} has several languages", Message("Give that of the documents, as {language}.")
+                )
             languages = words.languages[segments]
             share = stored_length(words.lengths)[segments] / known.lengths[languages]
             norm = self._k1 * (1 - self._b + self._b * share)
@@ -325,5 +328,7 @@ def _languages(records: Corpus | Topics) -> list[str]:
     if language := corpus_language(records.name):
         return [language]
     if isinstance(records, Topics):
-        raise MilcoError(f"the language of {records.name} is not known: name it, as in `encoder={BM25}:en`")
+        raise MilcoError(
+            f"the language of {records.name} is not known", Message("Name it, as in {encoder}.", encoder=f"{BM25}:en")
+        )
     return sorted({document_language(document) for document in records})

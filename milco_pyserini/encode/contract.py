@@ -8,10 +8,11 @@ from typing import Any, Self
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.encoder import MilcoEncoder, as_texts
 from milco_pyserini.encode.opening import open_encoder
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import ST, Checkpoint
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
+from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
@@ -31,7 +32,7 @@ def as_encoder(
         ("english_prefix", english_prefix, encoder.vocabulary.english_prefix),
     ):
         if value not in ("", default):
-            raise MilcoError(f"`{name}={value!r}` is for load_encoder(): encoder {encoder.name} is loaded already")
+            raise ParameterError(name, value, f"encoder {encoder.name} is loaded already, with its own {name}")
     return encoder
 
 
@@ -132,11 +133,11 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
         Raises MilcoError unless alpha is in [0, 1] and queries have two views.
         """
-        if alpha is not None and not 0 <= alpha <= 1:
-            raise MilcoError(f"alpha {alpha} is not between 0 and 1")
-        if alpha is not None and len(self.views) < 2:
-            only = "this encoder only has" if len(self.encoder.views) < 2 else "this search only uses"
-            raise MilcoError(f"alpha {alpha} weighs two views of a query, but {only} the {self.views[0]} view")
+        if alpha is not None:
+            validate_number("alpha", alpha, 0, 1)
+            if len(self.views) < 2:
+                only = "this encoder only has" if len(self.encoder.views) < 2 else "this search only uses"
+                raise ParameterError("alpha", alpha, f"it weighs two views, but {only} the {self.views[0]} view")
         other = copy.copy(self)
         other.alpha = alpha
         return other
@@ -150,7 +151,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
         other.views = self.encoder.network.resolve_views(views)
         for view in other.views:
             if view not in self.views:
-                raise MilcoError(f"view {view}: the documents only have the {self.views[0]} view")
+                raise ParameterError("views", view, f"the documents only have the {self.views[0]} view")
         other.alpha = self.alpha if len(other.views) > 1 else None
         return other
 
@@ -186,7 +187,9 @@ def open_query_encoder(
     """
     loaded = encoder or manifest.encoder
     if loaded is None:
-        raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder` to encode the queries")
+        raise MilcoError(
+            "these are external vectors, whose encoder is not known", Message("Pass {encoder} to encode the queries.")
+        )
     if not isinstance(loaded, MilcoEncoder):
         loaded = open_encoder(Checkpoint.open(loaded), device, dtype, manifest.english_prefix or "")
     validate_encoder(loaded, manifest)
@@ -195,7 +198,8 @@ def open_query_encoder(
     if prefix not in (None, loaded.vocabulary.english_prefix):
         raise MilcoError(
             f"encoder {loaded.name!r} was loaded with english_prefix {loaded.vocabulary.english_prefix!r}, but the "
-            f"vectors were encoded with {prefix!r}: load it with `english_prefix={prefix!r}`"
+            f"vectors were encoded with {prefix!r}",
+            Message("Load it with {english_prefix}.", english_prefix=prefix),
         )
     return MilcoQueryEncoder(
         loaded,
@@ -246,9 +250,13 @@ def validate_english_terms(
     """
     own = encoder or manifest.encoder
     if own is None:
-        raise MilcoError("these are external vectors, whose encoder is not known: pass `encoder`, not `query_encoder`")
+        raise MilcoError(
+            "these are external vectors, whose encoder is not known", Message("Pass {encoder}, not {query_encoder}.")
+        )
     if PIVOT not in (manifest.views or VIEWS):
-        raise MilcoError(f"`query_encoder` searches English terms: these vectors of {own} only have the source view")
+        raise ParameterError(
+            "query_encoder", None, f"searches English terms: these vectors of {own} only have the source view"
+        )
     prefix = manifest.english_prefix or ""
     if vocabulary.english_prefix != prefix:
         raise MilcoError(
@@ -264,7 +272,9 @@ def validate_english_terms(
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.tokenizer_hash not in (None, tokenizer_hash)
     if is_changed and not str(manifest.encoder).startswith(ST):
-        raise MilcoError(f"the tokenizers of {own} are not those of the index: pass its encoder's path as `encoder`")
+        raise MilcoError(
+            f"the tokenizers of {own} are not those of the index", Message("Pass its encoder's path as {encoder}.")
+        )
     if set(vocabulary.english) != set(english):
         common = len(set(vocabulary.english) & set(english))
         raise MilcoError(

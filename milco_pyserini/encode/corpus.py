@@ -23,7 +23,7 @@ from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan, encoder_fields
 from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
@@ -81,7 +81,9 @@ def encode_corpus(
     (validate_devices if launcher == RAY else require_devices)(device)
     if encoder is not None:
         if (device, launcher) != ("auto", LOCAL):
-            raise MilcoError("`encoder` is loaded, and encodes on its own device: omit `device` and `launcher`")
+            raise ParameterError(
+                "encoder", None, "is loaded, and encodes on its own device", Message("Omit {device} and {launcher}.")
+            )
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
     checkpoint = Checkpoint.open(plan.encoder)
@@ -92,7 +94,7 @@ def encode_corpus(
     records = corpus if isinstance(corpus, Topics) else open_corpus(corpus)
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:
-        raise MilcoError("`split_passages` is for documents, not for topics")
+        raise ParameterError("split_passages", None, "is for documents, not for topics")
     if launcher == RAY:
         from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
 
@@ -108,12 +110,15 @@ def encode_corpus(
         wanted = structs.replace(wanted, encoder=None)
         device = "cpu" if device == "auto" else device
         if launcher == RAY or reuse is not None:
-            raise MilcoError("encoder bm25 counts words again on this machine: omit `reuse`, and `launcher=ray`")
+            raise MilcoError(
+                "encoder bm25 counts words again on this machine",
+                Message("Omit {reuse}, and {launcher}.", launcher="ray"),
+            )
     # Cheap checks first, then one pass over the texts, then load the encoder.
     validate_output(output, wanted, overwrite)
     old = None if reuse is None else ReusableStore(Path(reuse), wanted)
     if old is not None and old.path.resolve() == output.resolve():
-        raise MilcoError(f"`reuse={old.path}` is also `output`: choose another `output`")
+        raise ParameterError("output", output, Message("{reuse} reads it"), "Choose another.")
     report = records.check()
     if report.skipped:
         log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
@@ -137,9 +142,11 @@ def encode_corpus(
         loaded = loaded.fitted(records, plan.resolve(loaded, topics))
         plan = replace(plan, encoder=loaded.name)
     if not (topics or loaded.network.encodes_documents):
-        raise MilcoError(
-            f"`encoder={plan.encoder}` is a query table, which encodes `topics` only: encode documents with "
-            f"{loaded.config.checkpoint}"
+        raise ParameterError(
+            "encoder",
+            plan.encoder,
+            "is a query table, which encodes topics only",
+            f"Encode documents with {loaded.config.checkpoint}.",
         )
     if topics:
         warn_if_trained_on(loaded, records.name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from milco_pyserini.defaults import DTYPES
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +18,7 @@ def validate_devices(names: str) -> None:
     """Raise MilcoError if a list such as "cuda:0,cuda:2" has a name that is not a device on any machine."""
     for name in names.split(","):
         if not re.fullmatch(r"auto|cpu|(cuda|mps|xpu)(:\d+)?", name):
-            hint = "A GPU may be numbered, as in cuda:1."
-            raise unknown_name("device", name, ("auto", "cpu", "cuda", "mps", "xpu"), hint, {"gpu": "cuda"})
+            raise ParameterError("device", name, "must be auto, cpu, cuda, mps or xpu, or a numbered one, as in cuda:1")
 
 
 def require_devices(names: str) -> None:
@@ -38,7 +37,9 @@ def choose_device(name: "str | torch.device") -> "torch.device":
 
     name = str(name)
     if "," in name:
-        raise MilcoError(f"`device={name}`: this takes one device. Only encode_corpus() and milco encode take several")
+        raise ParameterError(
+            "device", name, "this takes one device. Only encode_corpus() and milco encode take several"
+        )
     validate_devices(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,9 +47,8 @@ def choose_device(name: "str | torch.device") -> "torch.device":
     if kind != "cpu":
         available = getattr(torch, kind).device_count()
         if int(number or 0) >= available:
-            raise MilcoError(
-                f"`device={name}` is not available: torch finds {available} of this type. Use `device=cpu`"
-            )
+            rule = f"torch finds {available} of this type"
+            raise ParameterError("device", name, rule, Message("Use {device}.", device="cpu"))
     return torch.device(name)
 
 
@@ -66,7 +66,7 @@ def choose_devices(names: str) -> list[str]:
         else:
             devices.append(str(device))
     if len({torch.device(device).type for device in devices}) > 1:
-        raise MilcoError(f"`device={names}`: the devices that fill one store must be of one type. Omit the CPU")
+        raise ParameterError("device", names, "the devices that fill one store must be of one type. Omit the CPU")
     return devices
 
 

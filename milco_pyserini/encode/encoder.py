@@ -17,7 +17,7 @@ from milco_pyserini.console import Progress, warn
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.network import BATCH_SIZE, Network, load_checkpoint
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
 from milco_pyserini.model.layouts import model_card, write_sentence_transformers_files
@@ -249,7 +249,7 @@ class MilcoEncoder:
         """
         texts = as_texts(texts)
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise MilcoError(f"batch_size expects an integer of at least 1, got {batch_size!r}")
+            raise ParameterError("batch_size", batch_size, "must be an integer of at least 1")
         if max_length is None:
             max_length = self.config.passage_max_length
         self.network.validate_length(max_length)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, token_limit
 from milco_pyserini.model.configuration import QUERY_LIMITS, NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward
@@ -121,7 +121,9 @@ class Network:
             if view not in self.views:
                 lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
                 other = " ".join(self.views)
-                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view: use `views={other}`")
+                raise MilcoError(
+                    f"encoder {self.name} has no {lacking}, so no {view} view", Message("Use {views}.", views=other)
+                )
         return tuple(views or self.views)
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, VIEWS
+from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import VIEW_VARIANTS
 from milco_pyserini.options import option
@@ -82,11 +83,12 @@ class EncodePlan:
     )
     part_size: int = option(8192, minimum=1, group=_SCALE_OUT, help="documents per part file")
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong about combinations of settings."""
         for rule in self.pruning_rules:
             if rule.view and self.views and rule.view not in self.views:
-                yield f"`prune={rule}`: the {rule.view} view is not encoded (`views={' '.join(self.views)}`)"
+                what = f"the {rule.view} view is not encoded by " + parameter("views", self.views)
+                yield ParameterError("prune", rule, what)
 
     @property
     def pruning_rules(self) -> "list[PruningRule]":

@@ -16,7 +16,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 
 # At least the size of struct sigaction on any Linux.
 _SIGACTION_BYTES = 256
@@ -25,9 +25,9 @@ _SIGACTION_BYTES = 256
 def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed, or this is Windows."""
     if sys.platform == "win32":
-        raise MilcoError("`launcher=ray` needs Linux or macOS: omit it")
+        raise ParameterError("launcher", "ray", "needs Linux or macOS", "Omit it.")
     if importlib.util.find_spec("ray") is None:
-        raise MilcoError("`launcher=ray` needs Ray: pip install '.[ray]'")
+        raise ParameterError("launcher", "ray", "needs Ray: pip install '.[ray]'")
 
 
 def cluster_devices(names: str) -> list[str]:
@@ -42,11 +42,11 @@ def cluster_devices(names: str) -> list[str]:
     """
     chosen = names.split(",")
     if set(chosen) - {"auto", "cpu", "cuda"} or len(set(chosen)) > 1:
-        raise MilcoError(f"`device={names}`: Ray assigns devices itself. Use auto, cpu or cuda")
+        raise ParameterError("device", names, "Ray assigns devices itself. Use auto, cpu or cuda")
     ray = _connect()
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if chosen[0] == "cuda" and not gpus:
-        raise MilcoError(f"`device={names}`: the Ray cluster has no GPU. Use `device=cpu`")
+        raise ParameterError("device", names, "the Ray cluster has no GPU", Message("Use {device}.", device="cpu"))
     device = "cuda" if gpus and chosen[0] != "cpu" else "cpu"
     if len(chosen) > 1:
         return [device] * len(chosen)
@@ -125,7 +125,7 @@ def _connect() -> Any:
                         "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head."
                     )
                 reason = str(error).splitlines()[0].split(". ")[0]
-                raise MilcoError(f"`launcher=ray`: {reason}", hint) from None
+                raise ParameterError("launcher", "ray", f"{reason}", hint) from None
         log(f"Ray listens on {ray.util.get_node_ip_address()}: block its ports on untrusted networks")
     return ray
 

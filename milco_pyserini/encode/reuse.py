@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, ParameterError, parameter
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, differences, may_differ, option_of
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
@@ -57,7 +57,9 @@ class ReusableStore:
         self.manifest = open_manifest(path)
         self.validate(plan)
         if not all(part.digests for part in self.manifest.parts):
-            raise MilcoError(f"`reuse={path}`: version 0.1 wrote it, without digests of its texts: omit `reuse` once")
+            raise ParameterError(
+                "reuse", path, "version 0.1 wrote it, without digests of its texts", Message("Omit {reuse} once.")
+            )
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
@@ -65,18 +67,17 @@ class ReusableStore:
     def validate(self, plan: StoreManifest) -> None:
         """Raise MilcoError, with the option, if the fields of a plan are not those of the store."""
         if (kind := self.manifest.kind or plan.kind) != plan.kind:
-            raise MilcoError(f"`reuse={self.path}` holds vectors of {kind}, not of {plan.kind}: omit `reuse`")
+            raise ParameterError(
+                "reuse", self.path, f"holds vectors of {kind}, not of {plan.kind}", Message("Omit {reuse}.")
+            )
         for name, recorded, value in differences(self.manifest, plan, may_differ(REUSE, self.manifest)):
             option = option_of(name)
             before = self.manifest.encoder if option == "encoder" else recorded
-            text = " ".join(before) if isinstance(before, list) else before
-            fix = f"with `{option}={text}`" if before else f"without `{option}`"
+            fix: str = ("with " if before else "without ") + parameter(option, before or None)
             if option == CONFIG:
                 fix = f"with the same {CONFIG}"
-            raise MilcoError(
-                f"`reuse={self.path}`: its vectors were encoded with {name} {recorded!r}, not {value!r}: encode {fix}, "
-                "or without `reuse`"
-            )
+            rule = f"its vectors were encoded with {name} {recorded!r}, not {value!r}"
+            raise ParameterError("reuse", self.path, rule, "Encode " + fix + ", or without " + parameter("reuse"))
 
     def load(self) -> None:
         """Read the digests of all texts. Raises MilcoError if a file of them is missing or has changed."""

@@ -18,7 +18,7 @@ from transformers import PretrainedConfig
 
 from milco_pyserini.encode.devices import choose_dtype
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.model.checkpoint import MODEL_CLASS, Checkpoint, loading, token_limit, validate_weights
 from milco_pyserini.model.configuration import is_milco
 from milco_pyserini.model.modeling import MilcoConfig
@@ -112,7 +112,9 @@ class PromptTokenizer(TextTokenizer):
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Raise MilcoError if there is a prompt, which only the first passage of a text would have."""
         if self.prompt:
-            raise MilcoError(f"`split_passages` would put the prompt {self.prompt!r} before the first passage only")
+            raise ParameterError(
+                "split_passages", None, f"would put the prompt {self.prompt!r} before the first passage only"
+            )
         return super().passages(texts, max_length)
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import Checkpoint, token_limit
 from milco_pyserini.model.modeling import MilcoConfig, SparseEncoderModel
@@ -82,18 +82,14 @@ def load(checkpoint: Checkpoint, *options: Any) -> MilcoEncoder:
     """
     directory, tokenizer = checkpoint.directory, checkpoint.tokenizer
     if (directory / _ROUTER).is_file():
-        raise MilcoError(
-            f"encoder {directory} encodes queries and documents differently ({_ROUTER}): "
-            "sentence-transformers loads it, as `encoder=st:NAME`"
-        )
+        message = f"encoder {directory} encodes queries and documents differently ({_ROUTER})"
+        raise MilcoError(message, Message("Load it by sentence-transformers: {encoder}.", encoder="st:NAME"))
     for path in sorted(directory.glob(_POOLING)):
         config = read_json(path)
         for field, value in _SUPPORTED_POOLING.items():
             if config.get(field, value) != value:
-                raise MilcoError(
-                    f"{path}: {field} {config[field]!r} is not supported, only {value!r}: sentence-transformers loads "
-                    "it, as `encoder=st:NAME`"
-                )
+                fix = Message("Load it by sentence-transformers: {encoder}.", encoder="st:NAME")
+                raise MilcoError(f"{path}: {field} {config[field]!r} is not supported, only {value!r}", fix)
     model = load_masked_language_model(checkpoint)
     length = checkpoint.text_length(token_limit(model, model.config))
     decoder = take_off_decoder(model)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.catalog import corpus_paths
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
@@ -61,12 +61,17 @@ def validate_output(path: Path, plan: StoreManifest, overwrite: bool) -> Action:
     if isinstance(recorded, StoreManifest):
         if (kind := recorded.kind or plan.kind) != plan.kind:
             # Refused even with --overwrite: replacing documents by topics is surely a mistake.
-            raise MilcoError(f"{path} holds vectors of {kind}, not of {plan.kind}: choose another `output`")
+            raise MilcoError(f"{path} holds vectors of {kind}, not of {plan.kind}", Message("Choose another {output}."))
         if not overwrite and None is not plan.corpus_hash != recorded.corpus_hash:
             raise MilcoError(
                 f"{path} was begun with other {plan.kind}: ids or texts of {plan.corpus} have changed since "
-                f"({recorded.texts or 0:,} then, {plan.texts:,} now). Choose another `output` (with `reuse={path}` "
-                "if it is complete, so that only new texts are encoded), or start over with `overwrite=True`"
+                f"({recorded.texts or 0:,} then, {plan.texts:,} now)",
+                Message(
+                    "Choose another {output} (with {reuse} if it is complete, so that only new texts are encoded), "
+                    "or start over with {overwrite}.",
+                    reuse=path,
+                    overwrite=True,
+                ),
             )
     return store.action(plan, overwrite)
 
@@ -259,8 +264,8 @@ def _open_artifact(path: Path) -> Artifact:
             ignored = may_differ(RESUME, recorded)
             return Artifact(path, lambda _: True, recorded, name == MANIFEST, ignored, in_place=True)
     is_store = path.is_dir() and _has_lost_its_manifest(path)
-    if not is_store and _described_by(path) != described:
-        # Another process began the store after the first look.
+    if _described_by(path) != described:
+        # Another process began or completed the store after the first look.
         return _open_artifact(path)
     return Artifact(path, lambda _: is_store, in_place=True)
 
@@ -283,5 +288,6 @@ def _has_lost_its_manifest(path: Path) -> bool:
 def _remove_store(path: Path) -> None:
     remove_partial(path / _WRITER)
     if any(path.glob(f".{_WRITER}{PARTIAL}*")):
-        raise MilcoError(f"another process is writing {path}: stop it, or wait for it, before `overwrite=True`")
+        fix = Message("Stop it, or wait for it, before {overwrite}.", overwrite=True)
+        raise MilcoError(f"another process is writing {path}", fix)
     remove_directory(path)

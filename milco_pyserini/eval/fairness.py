@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids, open_corpus
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, shown
 from milco_pyserini.eval.evaluation import QrelsMapping, Run, ranking
 
 # Ranks that PEER compares, and hits whose languages are counted.
@@ -129,8 +129,6 @@ def document_languages(runs: Iterable[Run], qrels: QrelsMapping, corpora: Sequen
         where = (
             f"{', '.join(corpora)} does not have it with a field lang" if corpora else "its id does not begin with one"
         )
-        raise MilcoError(
-            f"the language of document {shown(missing)} is not known: {where}",
-            "Pass `corpora` with the corpora of its languages, or one whose documents have a field lang.",
-        )
+        fix = Message("Pass {corpora} with the corpora of its languages, or one whose documents have a field lang.")
+        raise MilcoError(f"the language of document {shown(missing)} is not known: {where}", fix)
     return languages

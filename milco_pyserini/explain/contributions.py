@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from milco_pyserini.defaults import VECTORS
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import EXACT_INTEGER
 from milco_pyserini.io.records import EXPLAIN, StoreManifest, must_agree
@@ -79,8 +79,8 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
         field = difference(store)
         if field is not None:
             indexed, given = getattr(index.vectors, field), getattr(store.manifest, field)
-            raise MilcoError(
-                f"`vectors={path}`: {index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
+            raise ParameterError(
+                "vectors", path, f"{index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
             )
         return store
     ending = getattr(index.manifest, "target", index.manifest.engine)

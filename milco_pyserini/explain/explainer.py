@@ -8,7 +8,7 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.errors import MilcoError, UnknownDocument, shown
+from milco_pyserini.errors import Message, MilcoError, UnknownDocument, shown
 from milco_pyserini.explain.contributions import VectorTrace, trace_vector
 from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
@@ -145,7 +145,8 @@ class Explainer:
             if document.weights is None:
                 raise MilcoError(
                     f"the terms of {shown(docid)} are unknown: a {self.index.manifest.engine} index cannot be read, "
-                    "and neither text nor vector is available. Pass `corpus` or `vectors`"
+                    "and neither text nor vector is available",
+                    Message("Pass {corpus} or {vectors}."),
                 )
             indexed = {term: weight for term, weight in document.weights.items() if term in numbers}
         contributions = match_terms(numbers, indexed, vocabulary)

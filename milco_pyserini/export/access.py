@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from milco_pyserini.console import warn
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import ParameterError
 
 # Names of variables in the environment: a key, and URLs in place of those in an index directory.
 API_KEY, URL = "MILCO_API_KEY", "MILCO_URL"
@@ -80,8 +80,8 @@ def public_url(url: str) -> str:
     if "://" not in url:
         is_secret = bool("@" in url or re.match(r"\s*\w+\s*=", url))
         if is_secret or re.fullmatch(r"[^/]+:\d+/?", url):
-            value = "" if is_secret else f"={url}"
-            raise MilcoError(f"`url{value}`: a URL begins with its scheme, as in https://HOST:9200")
+            rule = "must begin with its scheme, as in https://HOST:9200"
+            raise ParameterError("url", None if is_secret else url, rule)
         return url
     try:
         parts = urlsplit(url)
@@ -90,10 +90,8 @@ def public_url(url: str) -> str:
     except ValueError:
         is_valid = False
     if not is_valid or "@" in unquote(parts.path) + parts.query + parts.fragment:
-        raise MilcoError(
-            "`url`: it is not of the form https://USER:PASSWORD@HOST:PORT",
-            "Write the characters / ? # and @ of a user or password as %2F, %3F, %23 and %40.",
-        )
+        fix = "Write the characters / ? # and @ of a user or password as %2F, %3F, %23 and %40."
+        raise ParameterError("url", None, "must be of the form https://USER:PASSWORD@HOST:PORT", fix)
     has_user = parts.username and (parts.password or parts.scheme in _POSTGRES)
     user = f"{quote(unquote(parts.username or ''), safe='')}@" if has_user else ""
     public = f"{parts.scheme}://{user}{place}{parts.path}"

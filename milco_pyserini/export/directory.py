@@ -7,7 +7,7 @@ from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.export.protocol import Export, Target, render
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.shards import shard_name
@@ -40,15 +40,14 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
         MilcoError: output exists, the target cannot hold a document, or takes no changes (export.since).
     """
     if export.since is not None:
-        target.require(Capability.UPDATE, "since", "Export all documents")
+        target.require(Capability.UPDATE, "since", export.since.path, "Export all documents.")
     if export.is_shard:
         output /= shard_name(export.shard_id, export.shard_num)
     if export.corpus is not None:
         target.validate_stores(export.corpus.fields)
         if export.since is not None:
-            raise MilcoError(
-                "`since`: files cannot tell which of the stored documents have changed: export all, or fill the server"
-            )
+            rule = "cannot tell which of the stored documents of files have changed"
+            raise ParameterError("since", None, rule, "Export all, or fill the server.")
     determining: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "target": target.name,

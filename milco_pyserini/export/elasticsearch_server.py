@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import orjson
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.export import elasticsearch_answers as answers
 from milco_pyserini.export.access import Access, deadline
 from milco_pyserini.export.elasticsearch_answers import DOCID
@@ -99,27 +99,25 @@ class ElasticsearchServer(TextServer):
         if self.replicas:
             nodes = self._request("GET", "_cluster/health", answers.Health).number_of_data_nodes
             if self.replicas >= nodes:
-                raise MilcoError(
-                    f"`replicas={self.replicas}`: each needs a data node of its own, next to that of the shard itself, "
-                    f"and the cluster has {counted(nodes, 'data node')}: at most {nodes - 1}"
+                raise ParameterError(
+                    "replicas",
+                    self.replicas,
+                    "each needs a data node of its own, next to that of the shard itself, and the cluster has "
+                    f"{counted(nodes, 'data node')}: at most {nodes - 1}",
                 )
         found = self._about()
         if found is None:
             return None
         if list(found) != [self._index] and not alias:
-            raise MilcoError(
-                f"{self._index} is an alias of {', '.join(found)}",
-                "Choose another `collection`, and let the alias point to it when it is complete.",
-            )
+            fix = Message("Choose another {collection}, and let the alias point to it when it is complete.")
+            raise MilcoError(f"{self._index} is an alias of {', '.join(found)}", fix)
         if len(found) != 1:
             return ""
         (about,) = found.values()
         shards = about.settings.get("index.number_of_shards")
         if self.shards is not None and str(self.shards) != shards:
-            raise MilcoError(
-                f"`shards={self.shards}`: {self._index} has {shards}, and an index keeps its number of shards",
-                "Omit `shards`, or choose another `collection`.",
-            )
+            rule = f"{self._index} has {shards}, and an index keeps its number of shards"
+            raise ParameterError("shards", self.shards, rule, Message("Omit {shards}, or choose another {collection}."))
         mapping = about.mappings
         properties = dict(flat_properties(mapping.get("properties", {})))
         self._has_docids = properties.pop(DOCID, None) == _DOCID_FIELD

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, parameter
 from milco_pyserini.export.access import API_KEY, URL
 
 MOVED = f"If it has moved, put its URL into the environment variable {URL}."
@@ -69,7 +69,7 @@ FAULTS = (
           "the cluster has lost the majority of its nodes", _NODES),
     Fault(r"missing.shards|shard_not_available|shard is not active|unavailable_shards|no_shard_available"
           r"|node_not_connected|not connected|503 search_phase", "shards of the index are missing", _NODES),
-    Fault(r"^3\d\d redirect", "", f"Put the URL of the server itself into {URL} or `url`."),
+    Fault(r"^3\d\d redirect", "", f"Put the URL of the server itself into {URL} or " + parameter("url")),
     Fault(r"html|is not a valid one|is compressed|answers to|has more than", "",
           "Check that the URL is that of the server, and not of a login page or another program."),
     Fault(r"answer is incomplete", "", "Try again. {again}"),

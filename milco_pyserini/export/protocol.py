@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
@@ -190,7 +190,8 @@ class Export:
                 self.documents.validate_fits(other)
         validate_shard_id(self.shard_id, self.shard_num)
         if self.is_shard and self.since is not None:
-            raise MilcoError("`since`: what was deleted is known only from all parts of the store: omit `shard_num`")
+            rule = "needs all parts of the store, which show what was deleted"
+            raise ParameterError("since", None, rule, Message("Omit {shard_num}."))
         self.exported = self.documents.take_shard(self.shard_id, self.shard_num) if self.is_shard else self.documents
         self.progress = Progress("documents", len(self.exported))
 
@@ -369,9 +370,9 @@ class Target:
     own_fields: frozenset[str] = frozenset()
     max_document_bytes = 2**31
 
-    def require(self, capability: Capability, parameter: str, hint: str = "") -> None:
-        """Raise MilcoError unless the target has a capability. parameter: what needs it."""
-        require(capability, self.title, self.capabilities, TARGETS, parameter, hint)
+    def require(self, capability: Capability, parameter: str, value: Any, hint: str = "") -> None:
+        """Raise ParameterError unless the target has a capability. parameter, value: what needs it."""
+        require(capability, self.title, self.capabilities, TARGETS, parameter, value, hint)
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
@@ -389,14 +390,14 @@ class Target:
 
     def validate_urls(self, urls: Sequence[str]) -> None:
         """Raise MilcoError for URLs that are not those of one such server, or if no running server can be filled."""
-        self.require(Capability.FILL, "url", "Omit `url`, and load the files as their README.md shows")
+        self.require(Capability.FILL, "url", urls, "Omit it, and load the files as their README.md shows.")
         if len(urls) > 1:
-            self.require(Capability.CLUSTER, "url")
+            self.require(Capability.CLUSTER, "url", urls)
         for url in map(public_url, urls):
             scheme = url.partition("://")[0] if "://" in url else ""
             if scheme not in self.schemes and (scheme or not self.takes_paths):
                 valid = " or ".join(f"{name}://" for name in self.schemes)
-                raise MilcoError(f"`url={url}`: a URL of {self.title} begins with {valid}")
+                raise ParameterError("url", url, f"a URL of {self.title} begins with {valid}")
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. For targets with REQUEST to implement."""
@@ -411,9 +412,11 @@ class Target:
 
     def validate_stores(self, fields: Iterable[str] = ()) -> None:
         """Raise MilcoError if the target stores no documents, or has no room for a field with one of these names."""
-        self.require(Capability.STORE, "store_documents", "Omit it, and look documents up by docid")
+        self.require(Capability.STORE, "store_documents", True, "Omit it, and look documents up by docid.")
         for name in self.own_fields.intersection(fields):
-            raise MilcoError(f"`store_documents`: {name} is {self.title}'s docid: rename that field of the corpus")
+            raise ParameterError(
+                "store_documents", True, f"{name} is {self.title}'s docid", "Rename that field of the corpus."
+            )
 
     def documents(self, export: Export) -> Iterator[Vector]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""
@@ -426,12 +429,13 @@ class Target:
             if len(vector.terms) > self.max_terms:
                 raise MilcoError(
                     f"document {shown(vector.id)}: {len(vector.terms):,} terms, {self.title} takes {self.max_terms:,}",
-                    f"Pass `prune=top-k:{self.max_terms}`.",
+                    Message("Pass {prune}.", prune=f"top-k:{self.max_terms}"),
                 )
             if vector.document is not None and (size := len(orjson.dumps(vector.document))) > self.max_document_bytes:
                 raise MilcoError(
                     f"document {shown(vector.id)}: {size:,} bytes of JSON, {self.title} takes "
-                    f"{self.max_document_bytes:,}: omit `store_documents`, or split long texts into documents"
+                    f"{self.max_document_bytes:,}",
+                    Message("Omit {store_documents}, or split long texts into documents."),
                 )
             yield vector
 
@@ -443,9 +447,11 @@ TARGETS: dict[str, Target] = {}
 def validate_collection(name: str) -> None:
     """Raise MilcoError for a name that cannot be that of a collection at every target."""
     if not _COLLECTION.fullmatch(name):
-        raise MilcoError(
-            f"`collection={shown(name)}`: must be a lower-case letter and up to 62 lower-case letters, digits and _, a "
-            "name that every target accepts"
+        raise ParameterError(
+            "collection",
+            name,
+            "must be a lower-case letter and up to 62 lower-case letters, digits and _, a name that every target "
+            "accepts",
         )
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import ParameterError
 from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.export.protocol import (
     FILLED,
@@ -96,7 +96,7 @@ class QdrantTarget(Target):
             options = {"timeout": 60, "check_compatibility": False, "transport": transport(access)}
             connected = qdrant.QdrantClient(url=public_url(url), **options)
         elif Path(url).exists() and not is_json_with(Path(url) / "meta.json", "collections"):
-            raise MilcoError(f"`url={url}`: this is neither a URL nor a directory of Qdrant's local mode")
+            raise ParameterError("url", url, "this is neither a URL nor a directory of Qdrant's local mode")
         else:
             connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))

@@ -60,9 +60,9 @@ def search_request(
         MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.
     """
     engine = find_target(target)
-    engine.require(Capability.REQUEST, f"target={target}")
+    engine.require(Capability.REQUEST, "target", target)
     if hybrid:
-        engine.require(Capability.HYBRID, "hybrid")
+        engine.require(Capability.HYBRID, "hybrid", True)
     validate_collection(collection)
     validate_number("k", k, minimum=1)
     impacts = encoder.encode(text)

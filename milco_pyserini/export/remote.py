@@ -15,7 +15,7 @@ from msgspec import structs
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
-from milco_pyserini.errors import MilcoError, Unreachable, shown
+from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
@@ -229,9 +229,11 @@ class RemoteSearcher(EngineSearcher):
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the directory has no sums of that field."""
         if balance.field != FIELD or not self._languages:
-            raise MilcoError(
-                f"`balance={balance.field}`: {self.path} can be balanced by {FIELD} only, if one milco export --store "
-                f"filled it with documents that all have a {FIELD}"
+            raise ParameterError(
+                "balance",
+                balance.field,
+                f"{self.path} can be balanced by {FIELD} only, if one milco export --store filled it with documents "
+                f"that all have a {FIELD}",
             )
 
     def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
@@ -240,7 +242,7 @@ class RemoteSearcher(EngineSearcher):
         vectors = self._vectors(queries, len(filters) + 1)
         wanted = filters.get(field, list(self._languages))
         if isinstance(wanted, Mapping):
-            raise MilcoError(f"`balance={field}`: a range of {field} cannot be balanced: name its values")
+            raise ParameterError("balance", field, f"a range of {field} cannot be balanced", "Name its values.")
         found: list[dict[str, GroupHits]] = [{} for _ in queries]
         for language, size in self._languages.items():
             rankings = [Hits([], np.empty(0, np.float32))] * len(queries)
@@ -253,9 +255,11 @@ class RemoteSearcher(EngineSearcher):
 
     def bm25(self) -> "RemoteTextSearcher":
         """Return a searcher of the stored texts."""
-        self._target.require(Capability.HYBRID, "hybrid")
+        self._target.require(Capability.HYBRID, "hybrid", True)
         if self.fields is None:
-            raise MilcoError(f"`hybrid`: {self.path} stores no texts", "Fill a collection by milco export --store.")
+            raise ParameterError(
+                "hybrid", True, f"{self.path} stores no texts", "Fill a collection by milco export --store."
+            )
         return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:

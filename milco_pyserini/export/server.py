@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import counted, duration, log
-from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachable
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
@@ -52,7 +52,7 @@ def fill(export: Export, target: Target, access: Access) -> bool:
     """
     for name, value in (("shards", export.shards), ("replicas", export.replicas)):
         if value is not None:
-            target.require(Capability.CLUSTER, name)
+            target.require(Capability.CLUSTER, name, value)
     if export.corpus is not None:
         target.validate_stores(export.corpus.fields)
     place = f"{target.title} at {access.shown}"
@@ -217,31 +217,30 @@ def _validate_stated(export: Export, place: str, stated: str | None, under_way: 
     """Raise MilcoError if a collection is not the one that this export fills, changes, or was filling or changing."""
     collection, since = f"{export.collection} of {place}", export.since
     if stated is None and since is not None:
-        raise MilcoError(f"`since`: {collection} does not exist", "Fill it without `since` first.")
+        raise ParameterError("since", None, f"needs {collection}, which does not exist", "Fill it without it first.")
     if stated == "":
-        raise MilcoError(
-            f"{collection} exists, and milco export did not make it or its schema was changed",
-            "Choose another `collection`, or delete it.",
-        )
+        message = f"{collection} exists, and milco export did not make it or its schema was changed"
+        raise MilcoError(message, Message("Choose another {collection}, or delete it."))
     if stated is None or stated in (export.statement, under_way):
         return
     if ">" in stated:
-        raise MilcoError(
-            f"{collection} is incomplete: another export was interrupted",
-            "Run that command again first, choose another `collection`, or delete it.",
-        )
+        fix = Message("Run that command again first, choose another {collection}, or delete it.")
+        raise MilcoError(f"{collection} is incomplete: another export was interrupted", fix)
     vectors, is_stored, _ = stated.partition("+")
     if bool(is_stored) != (export.corpus is not None):
         raise MilcoError(
-            f"{collection} was filled {'with' if is_stored else 'without'} documents: "
-            f"{'pass' if is_stored else 'omit'} `store_documents=True`, or choose another `collection`"
+            f"{collection} was filled {'with' if is_stored else 'without'} documents",
+            ("Pass " if is_stored else "Omit ")
+            + Message("{store_documents}, or choose another {collection}.", store_documents=True),
         )
     if since is not None and vectors == since.fingerprint:
         return
     raise MilcoError(
         f"{collection} exists and was filled with other vectors{' or documents' if is_stored else ''}",
-        "Choose another `collection`, delete it, or pass the store that it was filled with, by the same `prune`, as "
-        "`since`.",
+        Message(
+            "Choose another {collection}, delete it, or pass the store that it was filled with, by the same {prune}, "
+            "as {since}."
+        ),
     )
 
 

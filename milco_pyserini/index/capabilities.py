@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import ParameterError
 
 
 class Capability(StrEnum):
@@ -28,19 +28,19 @@ def require(
     name: str,
     capabilities: frozenset[Capability],
     others: Mapping[str, Any],
-    parameter: str = "",
+    parameter: str,
+    value: Any,
     hint: str = "",
 ) -> None:
-    """Raise MilcoError, with those that have it, unless an engine or target has a capability.
+    """Raise ParameterError, with those that have it, unless an engine or target has a capability.
 
     Args:
         name: the engine or target, for the message.
         others: all engines or targets by name.
-        parameter: what was given that needs the capability, as "balance=lang".
+        parameter, value: what was given that needs the capability.
     """
     if capability not in capabilities:
         able = sorted(other for other, value in others.items() if capability in value.capabilities)
         *first, last = able or ["none"]
         listed = f"{', '.join(first)} and {last}" if first else last
-        given = f"`{parameter}`: " if parameter else ""
-        raise MilcoError(f"{given}{name} cannot {capability}, {listed} can", hint)
+        raise ParameterError(parameter, value, f"{name} cannot {capability}, {listed} can", hint)

@@ -14,7 +14,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.defaults import VECTORS
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import (
     CheckedDocuments,
@@ -173,19 +173,19 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
-        chosen.require(Capability.BUILD, f"engine={chosen.name}", _EXPORT)
+        chosen.require(Capability.BUILD, "engine", chosen.name, f"{_EXPORT}.")
         is_texts = _is_texts(source)
         if store_documents is None:
             store_documents = is_texts and Capability.STORE in chosen.capabilities
         if topics is not None:
-            chosen.require(Capability.APPROXIMATE, "topics")
+            chosen.require(Capability.APPROXIMATE, "topics", topics)
         if store_documents:
-            chosen.require(Capability.STORE, "store_documents")
+            chosen.require(Capability.STORE, "store_documents", True)
         store_vectors = chosen.settings(CONTENT).get("store_vectors", False)
         if store_vectors and not store_documents:
-            raise MilcoError("`store_vectors` is for `store_documents`: the vectors are stored with the documents")
+            raise ParameterError("store_vectors", None, "requires " + parameter("store_documents", True))
         if corpus is not None and not store_documents:
-            raise MilcoError("`corpus` is for `store_documents`: pass `store_documents=True`, or omit `corpus`")
+            raise ParameterError("corpus", None, "requires " + parameter("store_documents", True))
         validate_shard_id(shard_id, shard_num)
         path, shard = Path(path), None
         if is_texts:
@@ -337,7 +337,7 @@ class Index:
         self._validate_updatable()
         engine = self.engine
         if source is None and (since is not None or delete is None):
-            raise MilcoError("an update needs documents to add (`source`) or ids to delete (`delete`)")
+            raise MilcoError(Message("an update needs documents to add ({source}) or ids to delete ({delete})"))
         if delete is not None and not isinstance(delete, str):
             # An iterator is read more than once.
             delete = list(delete)
@@ -352,8 +352,8 @@ class Index:
         engine.available()
         if since is None and source is not None and self.vectors.split_passages:
             raise MilcoError(
-                f"{self.path} holds passages, and a replaced document may have had more: pass the store that the index "
-                "was built from as `since`"
+                f"{self.path} holds passages, and a replaced document may have had more",
+                Message("Pass the store that the index was built from as {since}."),
             )
         how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
         if _is_texts(source):
@@ -381,19 +381,15 @@ class Index:
             log(f"{self.path} is up to date")
             return self
         if older is not None and not isinstance(since, VectorStore):
-            raise MilcoError("`since` compares vector stores of milco encode: update with all documents, without it")
+            raise ParameterError("since", None, "compares vector stores", "Omit it, and update with all documents.")
         if older is not None and older.manifest.parts != self.vectors.parts:
-            raise MilcoError(
-                f"{self.path} was not built from {older.path}, which `since` names: give the vectors that it was built "
-                "from, or last updated with, or omit `since`"
-            )
+            fix = Message("Give the vectors that it was built from, or last updated with, or omit {since}.")
+            raise ParameterError("since", older.path, f"{self.path} was not built from it", fix)
         if older is not None and updates and not updates[-1].since:
-            raise MilcoError(
-                f"{self.path} has been updated without `since`, so it no longer matches {older.path}: build it again, "
-                "or update with all documents, without `since`"
-            )
+            message = f"{self.path} no longer matches {older.path}, because other documents were added"
+            raise MilcoError(message, Message("Build it again, or update with all documents, without {since}."))
         if corpus is not None and not stores:
-            raise MilcoError(f"`corpus`: this update of {self.path} stores no documents, omit it")
+            raise ParameterError("corpus", corpus, f"this update of {self.path} stores no documents", "Omit it.")
         searcher = None
         if stores:
             stored = stored or read_corpus()
@@ -463,10 +459,12 @@ class Index:
 
     def _validate_updatable(self) -> None:
         engine = self.engine
-        hint = "Build it again" if Capability.BUILD in engine.capabilities else f"{_EXPORT} with `since`"
-        engine.require(Capability.UPDATE, f"index={self.path}", hint)
+        hint = "Build it again." if Capability.BUILD in engine.capabilities else _EXPORT + Message(" with {since}.")
+        engine.require(Capability.UPDATE, "path", self.path, hint)
         if self.shards or self.manifest.shard:
-            raise MilcoError(f"{self.path}: shards cannot be updated: build them again with `overwrite=True`")
+            raise MilcoError(
+                f"{self.path}: shards cannot be updated", Message("Build them again with {overwrite}.", overwrite=True)
+            )
 
     def _validate_scanned(self, engine: Engine) -> None:
         """Raise MilcoError if the engine's library would read files that the manifest does not list."""
@@ -544,7 +542,7 @@ def _refuse_for_texts(**given: Any) -> None:
     """Raise MilcoError for an argument that only vectors take."""
     for name, value in given.items():
         if not (value is None or value is False or (isinstance(value, Sequence) and not value)):
-            raise MilcoError(f"`{name}` is for vectors, not for texts: omit it, or use encode_corpus() first")
+            raise ParameterError(name, None, "is for vectors, not for texts", "Omit it, or use encode_corpus() first.")
 
 
 def build_index(
@@ -674,8 +672,8 @@ def _is_replaceable(path: Path) -> bool:
             others += [(place / file).relative_to(path).as_posix() for file in unlisted_files(place, manifest)]
     if others:
         raise MilcoError(
-            f"{path} holds {named_files(others)}, which the index there does not consist of and which would be lost: "
-            "choose another `path`, or move such files"
+            f"{path} holds {named_files(others)}, which the index there does not consist of and which would be lost",
+            Message("Choose another {path}, or move such files."),
         )
     return True
 
@@ -723,9 +721,8 @@ def open_index(path: str | Path) -> Index:
 def _open_shards(path: Path, shards: Sequence[Index]) -> Index:
     """Open the shards at path as one index. Raises MilcoError if some are missing, or are those of another index."""
     if missing := missing_shards(path):
-        raise MilcoError(
-            f"{path} lacks {missing}: build each with the milco index command of the others and its `shard_id`"
-        )
+        fix = Message("Build each with the milco index command of the others and its {shard_id}.")
+        raise MilcoError(f"{path} lacks {missing}", fix)
     for shard in shards[1:]:
         validate_shard(shards[0].path, structs.asdict(shards[0].manifest), shard.path, shard.manifest)
     return _joined(path, shards)

@@ -27,7 +27,7 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
-from milco_pyserini.errors import MilcoError, shown, unknown_name, validate_name
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown, unknown_name, validate_name
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import GivenFilters, parse_filters
 from milco_pyserini.sparse import SparseBatch
@@ -280,10 +280,8 @@ class CorpusDocuments:
             if self._skipped is None:
                 self._skipped = DiskDocuments()
             self._skipped.add([document])
-        raise MilcoError(
-            f"{self.name} has no document {shown(docid)}, which has a vector",
-            "Pass the corpus that was encoded as `corpus`, or omit `store_documents`",
-        )
+        fix = Message("Pass the corpus that was encoded as {corpus}, or omit {store_documents}")
+        raise MilcoError(f"{self.name} has no document {shown(docid)}, which has a vector", fix)
 
 
 class DiskDocuments:
@@ -339,15 +337,17 @@ def open_corpus_documents(
         with contextlib.suppress(OtherTextsError):
             return open_corpus_documents(manifest, store, place, vectors, first)
     if name is None:
-        raise MilcoError("`store_documents`: the vectors do not name their corpus", "Pass it as `corpus`")
+        raise ParameterError(
+            "store_documents", True, "the vectors do not name their corpus", Message("Pass it as {corpus}")
+        )
     try:
         # A digest, or the docids, show whether lines that are skipped here were skipped before.
         documents = open_corpus(name, skip_bad_lines=True)
     except MilcoError as error:
         if corpus is not None:
             raise
-        raise MilcoError(
-            f"`store_documents` reads the corpus of the vectors, {error.message}", "Pass it as `corpus`"
+        raise ParameterError(
+            "store_documents", None, f"reads the corpus of the vectors, {error.message}", Message("Pass it as {corpus}")
         ) from None
     passages, digest = bool(manifest.split_passages), manifest.corpus_hash
     return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)
@@ -526,7 +526,7 @@ def _read_schema(documents: Iterable[Document], name: str, digest: str | None) -
     if digest not in (None, texts.hexdigest()):
         raise OtherTextsError(
             f"{name} is not the corpus that was encoded: its texts have changed",
-            "Encode it again, pass the unchanged corpus as `corpus`, or omit `store_documents`",
+            Message("Encode it again, pass the unchanged corpus as {corpus}, or omit {store_documents}"),
         )
     for field in kinds:
         if field in _RESERVED or len(field.splitlines()) != 1:

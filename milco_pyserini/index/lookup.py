@@ -12,6 +12,7 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import local_corpora
 from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.errors import parameter
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.documents import PASSAGE, DiskDocuments
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
@@ -73,8 +74,8 @@ class IndexedCorpus:
                 return taken
             del self._corpora[0]
         log(
-            f"{self._names} is not the corpus of {self._index}: its ids or texts are not those that were indexed, and "
-            "are not shown; pass its `corpus`"
+            f"{self._names} is not the corpus of {self._index}: its ids or texts are not those that were indexed, "
+            "and are not shown; pass its " + parameter("corpus")
         )
         return None
 

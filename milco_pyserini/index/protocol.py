@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, Unpack
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.encode.devices import require_devices
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import (
     MAX_VALUE_BYTES,
@@ -330,9 +330,9 @@ class EngineSearcher:
         """The capabilities of the engine: with BALANCE find_groups() is implemented, with READ weights()."""
         return ENGINES[self.engine].capabilities
 
-    def require(self, capability: Capability, parameter: str) -> None:
-        """Raise MilcoError unless the engine has a capability. parameter: what needs it."""
-        require(capability, f"engine {self.engine}", self.capabilities, ENGINES, parameter)
+    def require(self, capability: Capability, parameter: str, value: Any) -> None:
+        """Raise ParameterError unless the engine has a capability. parameter, value: what needs it."""
+        require(capability, f"engine {self.engine}", self.capabilities, ENGINES, parameter, value)
 
     def __enter__(self) -> Self:
         return self
@@ -410,7 +410,7 @@ class EngineSearcher:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError if the index stores no such field, or cannot balance."""
         if request.filters:
-            self.require(Capability.STORE, "filters")
+            self.require(Capability.STORE, "filters", list(request.filters))
             validate_filters(request.filters, self.fields, self.path)
         if request.balance is not None:
             self.validate_balance(request.balance)
@@ -444,7 +444,7 @@ class EngineSearcher:
 
     def bm25(self) -> "EngineSearcher":
         """Return a searcher of the stored texts, whose queries are texts. Raises MilcoError if the engine has none."""
-        self.require(Capability.HYBRID, "hybrid")
+        self.require(Capability.HYBRID, "hybrid", True)
         raise NotImplementedError
 
     def find_groups(self, queries: Sequence[Any], request: SearchRequest, field: str) -> Sequence[Groups]:
@@ -453,16 +453,16 @@ class EngineSearcher:
 
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the index cannot be searched with a balance."""
-        what = f"`balance={balance.field}`"
-        self.require(Capability.BALANCE, f"balance={balance.field}")
+        self.require(Capability.BALANCE, "balance", balance.field)
+        error = partial(ParameterError, "balance", balance.field)
         kind = field_type(balance.field, self.fields, self.path, "balance")
         rule = "balance needs a field with one value per document, which many documents share, such as a language"
         if kind not in ("string", "boolean"):
-            raise MilcoError(f"{what}: the type of its values is {kind}: {rule}")
+            raise error(f"the type of its values is {kind}: {rule}")
         counts = self.values(balance.field)
         if counts is None or 2 * len(counts) > sum(counts.values()):
             many = f"over {MAX_VALUES:,}" if counts is None else f"{len(counts):,}"
-            raise MilcoError(f"{what}: it has {many} different values in {self.num_documents:,} documents: {rule}")
+            raise error(f"it has {many} different values in {self.num_documents:,} documents: {rule}")
 
     def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
         """Return the summand of rank() with a balance for each document; missing documents are left out."""
@@ -569,9 +569,9 @@ class Engine:
         for setting in dataclasses.fields(self):
             object.__setattr__(self, setting.name, _read_setting(setting, getattr(self, setting.name)))
 
-    def require(self, capability: Capability, parameter: str = "", hint: str = "") -> None:
-        """Raise MilcoError unless the engine has a capability. parameter: what needs it."""
-        require(capability, f"engine {self.name}", self.capabilities, ENGINES, parameter, hint)
+    def require(self, capability: Capability, parameter: str, value: Any, hint: str = "") -> None:
+        """Raise ParameterError unless the engine has a capability. parameter, value: what needs it."""
+        require(capability, f"engine {self.name}", self.capabilities, ENGINES, parameter, value, hint)
 
     def available(self) -> None:
         """Raise MilcoError, with what is missing and how to get it, if the engine cannot work here."""
@@ -617,9 +617,9 @@ class Engine:
         valid = [name for name, kind in kinds.items() if when in (None, kind)]
         for name, value in settings.items():
             if name in kinds and name not in valid:
-                raise MilcoError(f"`{name}={value}`: it is fixed when the index is built; build it again")
+                raise ParameterError(name, value, "it is fixed when the index is built", "Build it again.")
             if not valid:
-                raise MilcoError(f"`{name}={value}`: {self.name} has no settings{f' of a {when}' if when else ''}")
+                raise ParameterError(name, value, f"{self.name} has no settings{f' of a {when}' if when else ''}")
             if name not in valid:
                 raise unknown_name(f"setting of {self.name}", name, valid)
         return dataclasses.replace(self, **settings)
@@ -644,14 +644,14 @@ def _read_setting(field: dataclasses.Field, value: Any) -> Any:
     """Return the value of a setting, or of its text, as it is stored. Raises MilcoError if it is out of its range."""
     if isinstance(field.default, bool):
         if str(value).lower() not in ("true", "false"):
-            raise MilcoError(f"`{field.name}={value}`: must be true or false")
+            raise ParameterError(field.name, value, "must be true or false")
         return str(value).lower() == "true"
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(field.default, int) and not number.is_integer():
-        raise MilcoError(f"`{field.name}={value}`: must be an integer")
+        raise ParameterError(field.name, value, "must be an integer")
     number = int(number) if isinstance(field.default, int) else number
     validate_number(field.name, number, *field.metadata["range"])
     return number

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, shown
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
@@ -226,10 +226,8 @@ class _VectorFile:
         lengths = batch.lengths()
         if lengths.max(initial=0) > _MAX_TERMS:
             row = int(lengths.argmax())
-            raise MilcoError(
-                f"document {shown(names[row])} has {lengths[row]:,} terms: Seismic takes up to {_MAX_TERMS:,}. Drop "
-                "the weakest with `prune`, such as `prune=top-k:1000`"
-            )
+            message = f"document {shown(names[row])} has {lengths[row]:,} terms: Seismic takes up to {_MAX_TERMS:,}"
+            raise MilcoError(message, Message("Drop the weakest, such as by {prune}.", prune="top-k:1000"))
         large = np.flatnonzero(batch.weights > _MAX_WEIGHT)
         if len(large):
             name = names[batch.row_numbers()[large[0]]]
@@ -281,6 +279,8 @@ def _run_builder(threads: int, *arguments: str) -> None:
         check=False,
     )
     if done.returncode:
-        killed = "it was killed, probably for lack of memory: drop terms with `prune` or `views=pivot`"
+        killed = Message(
+            "it was killed, probably for lack of memory: drop terms with {prune} or {views}", views="pivot"
+        )
         lines = done.stderr.strip().splitlines()
         raise MilcoError(f"Seismic cannot build the index: {lines[-1] if lines else killed}")

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
 from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.io.records import IndexManifest
@@ -21,10 +21,10 @@ from milco_pyserini.request import SearchRequest
 _NAME = re.compile(r"shard-[0-9]{5,}-of-[0-9]{5,}")
 # Fields in which the manifests of all shards agree, and what a user calls them.
 _SHARED = {
-    "engine": "`engine`",
+    "engine": Message("{engine}"),
     "build_settings": "settings",
-    "vectors": "`source`, `prune` or `views`",
-    "fields": "`store_documents` or `corpus`",
+    "vectors": Message("{source}, {prune} or {views}"),
+    "fields": Message("{store_documents} or {corpus}"),
     "stores_vectors": "store_vectors",
 }
 _MOST_NAMED = 10
@@ -77,11 +77,13 @@ def missing_shards(path: Path) -> str:
 def validate_shard_directory(path: Path, shard_num: int) -> None:
     """Raise MilcoError if a directory, where one exists, has anything but shards of this division."""
     if path.exists() and not path.is_dir():
-        raise MilcoError(f"{path} is a file: choose another `path`")
+        raise MilcoError(f"{path} is a file", Message("Choose another {path}."))
     for name in sorted(file.name for file in path.iterdir()) if path.is_dir() else ():
         is_shard = _NAME.fullmatch(name) and shard_number(Path(name))[1] == shard_num
         if not is_shard and not name.startswith("."):
-            raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}: choose another `path`")
+            raise MilcoError(
+                f"{path} holds {name}, which is not a shard of {shard_num}", Message("Choose another {path}.")
+            )
 
 
 def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: IndexManifest) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.recall import (
     MAX_RECALL_DEPTH,
@@ -18,6 +18,7 @@ from milco_pyserini.index.recall import (
     write_ground_truth,
 )
 from milco_pyserini.index.shards import find_shards
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
@@ -54,14 +55,13 @@ def tune_index(
     Raises:
         MilcoError: if no settings reach the recall, or if the index is not of Seismic.
     """
-    if not 1 <= k <= MAX_RECALL_DEPTH:
-        raise MilcoError(f"`k={k}`: must be from 1 to {MAX_RECALL_DEPTH}")
+    validate_number("k", k, 1, MAX_RECALL_DEPTH)
     if (topics is None) != (vectors is None):
-        raise MilcoError("`topics` and `vectors` go together: the best documents for topics are found in the vectors")
+        raise MilcoError(Message("{topics} and {vectors} require each other"))
     if index.shards:
         shard = find_shards(index.path)[0]
         raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
-    index.engine.require(Capability.APPROXIMATE, f"index={index.path}")
+    index.engine.require(Capability.APPROXIMATE, "path", index.path)
     index.engine.available()
     if topics is None or vectors is None:
         truth = read_ground_truth(index.path)
@@ -99,7 +99,9 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     indexed = index.vectors
     before, after = ((manifest.pruning or "") for manifest in (store.manifest, indexed))
     if indexed.parts != store.manifest.parts or not after.startswith(before):
-        raise MilcoError(f"{index.path} was not built from {store.path}: give the `vectors` that it was built from")
+        raise MilcoError(
+            f"{index.path} was not built from {store.path}", Message("Give the {vectors} that it was built from.")
+        )
     if shard := index.manifest.shard:
         store = store.take_shard(shard.id, shard.num)
     views = indexed.views if indexed.views != store.manifest.views else None
@@ -121,9 +123,12 @@ def _fastest_settings(
     good = {pair: point.milliseconds for pair, point in points.items() if point.recall >= recall}
     if not good:
         pair, best = max(points.items(), key=lambda item: item[1].recall)
-        raise MilcoError(
-            f"`recall={recall:g}`: the highest that {index.path} reaches is {best.recall:.4f}, with query_cut "
-            f"{pair[0]} and heap_factor {pair[1]:g}: build it with a larger n_postings"
+        raise ParameterError(
+            "recall",
+            recall,
+            f"the highest that {index.path} reaches is {best.recall:.4f}, with query_cut {pair[0]} and heap_factor "
+            f"{pair[1]:g}",
+            "Build it with a larger n_postings.",
         )
     finalists = sorted(good, key=good.__getitem__)[:_FINALISTS]
     # In turn: on a machine that also does other work, a single measurement proves little.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import (
     CheckedDocuments,
     CorpusDocuments,
@@ -101,7 +101,9 @@ class DocumentChanges:
             yield docid, vector
 
     def _contradiction(self, docid: str) -> MilcoError:
-        return MilcoError(f"document {shown(docid)} is in {self.path} and in `delete`: remove it from one")
+        return MilcoError(
+            f"document {shown(docid)} is in {self.path} " + Message("and in {delete}: remove it from one")
+        )
 
     def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
         self.deleted = sorted(self._delete)
@@ -261,7 +263,7 @@ def validate_update(path: Path, vectors: StoreManifest, index: Path, indexed: St
 def read_docids(path: Path) -> list[str]:
     """Return the docids in a file, one per line."""
     if not path.is_file():
-        raise MilcoError(f"`delete={path}` is not a file: expected a file of docids, one per line")
+        raise ParameterError("delete", path, "no such file", "Expected a file of docids, one per line.")
     docids = []
     for number, line in numbered_lines(path):
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.console import warn
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
 from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, must_agree
@@ -36,7 +36,7 @@ def open_documents(
 ) -> SparseDocuments:
     """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
     if scale is not None and not plain:
-        raise MilcoError("`scale` is for `plain`: a vector store states its own")
+        raise ParameterError("scale", None, "requires " + parameter("plain"))
     if isinstance(source, SparseBatch):
         source = BatchDocuments(source, ids, encoder)
     elif isinstance(source, str | Path):
@@ -48,9 +48,11 @@ def open_documents(
         )
     if shard_num > 1:
         if not isinstance(source, VectorStore):
-            raise MilcoError(
-                f"`shard_num` divides the parts of a vector store that milco encode wrote, {source.path} is none: "
-                "index it as one"
+            raise ParameterError(
+                "shard_num",
+                None,
+                f"divides the parts of a vector store that milco encode wrote, {source.path} is none",
+                "Index it as one.",
             )
         source = source.take_shard(shard_id, shard_num)
     rules = [PruningRule.parse(rule) for rule in prune]
@@ -89,7 +91,7 @@ def read_queries(
 
     if not ((path / MANIFEST).is_file() or (path / "plan.json").is_file()):
         if options.query_encoder is not None:
-            raise MilcoError(f"`query_encoder`: {path} holds vectors without a manifest that names it: omit it")
+            raise ParameterError("query_encoder", None, f"{path} has no manifest that names it", "Omit it.")
         return _read_jsonl_queries(find_files(path, "topics"), manifest.query_scale)
     store = cast(VectorStore, open_store(path))
     if (store.manifest.kind or "topics") != "topics":
@@ -97,7 +99,9 @@ def read_queries(
     views: tuple[str, ...] = VIEWS
     if options.query_encoder is None:
         other = store.manifest.encoder
-        hint = f"Or search only English terms, if both have the same pieces: `query_encoder={other}`"
+        hint = Message(
+            "Or search only English terms, if both have the same pieces: {query_encoder}", query_encoder=other
+        )
         validate_same_encoder(path, store.manifest, index, manifest.vectors, hint)
     else:
         from milco_pyserini.encode.contract import validate_english_terms
@@ -105,7 +109,7 @@ def read_queries(
         encoder = options.query_encoder
         name = str(encoder) if isinstance(encoder, str | Path) else encoder.name
         if store.manifest.encoder != name:
-            raise MilcoError(f"`query_encoder={name}`: {path} was encoded by {store.manifest.encoder}")
+            raise ParameterError("query_encoder", name, f"{path} was encoded by {store.manifest.encoder}")
         validate_english_terms(store.vocabulary, path, manifest.vectors, options.encoder)
         views = (PIVOT,)
     ids, queries = [], []

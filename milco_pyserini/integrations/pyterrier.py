@@ -24,7 +24,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, as_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError, shown, validate_name
+from milco_pyserini.errors import Message, MilcoError, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
@@ -286,10 +286,8 @@ class MilcoTextLoader(pt.Transformer):
         pt.validate.columns(inp, includes=["docno"])
         documents = self.index.searcher.documents(inp["docno"].unique().tolist())
         if missing := [docno for docno in inp["docno"] if docno not in documents]:
-            raise MilcoError(
-                f"the text of {missing[0]} is not available: give MilcoIndex a corpus, or build the index with "
-                "`store_documents=True`"
-            )
+            fix = Message("Give MilcoIndex a corpus, or build the index with {store_documents}.", store_documents=True)
+            raise MilcoError(f"the text of {missing[0]} is not available", fix)
         found = [documents[docno] for docno in inp["docno"]]
         return inp.assign(**{name: [_field(document, name) for document in found] for name in self.fields})
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.contract import as_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, shown
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import SparseBatch
 
@@ -23,8 +23,10 @@ def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> lis
     for hit in searcher.search(text, k, **options):
         if (document := hit.document) is None:
             raise MilcoError(
-                f"the text of {shown(hit.docid)} is not available: open the searcher with `corpus`, or build the index "
-                "with `store_documents=True`"
+                f"the text of {shown(hit.docid)} is not available",
+                Message(
+                    "Open the searcher with {corpus}, or build the index with {store_documents}.", store_documents=True
+                ),
             )
         title = {"title": document.title} if document.title else {}
         found.append((document.id, document.contents, {**document.fields, **title}, hit.score))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io.files import is_taken, recover_directory, validate_replaceable, validate_writable
 from milco_pyserini.io.records import Record, differences
 
@@ -79,11 +79,13 @@ class Artifact:
         elif self.recorded is None:
             raise MilcoError(
                 f"{self.path} exists, and what it was made from is not known (its manifest is missing or damaged, or "
-                "has no checksums): choose another `output`, or start over with `overwrite=True`"
+                "has no checksums)",
+                Message("Choose another {output}, or start over with {overwrite}.", overwrite=True),
             )
         else:
             raise MilcoError(
-                f"{self.path} was begun with {difference}: choose another `output`, or start over with `overwrite=True`"
+                f"{self.path} was begun with {difference}",
+                Message("Choose another {output}, or start over with {overwrite}.", overwrite=True),
             )
         if action is Action.CREATE or (action is Action.REPLACE and not self.in_place):
             validate_writable(self.path, inside=self.in_place)

@@ -20,7 +20,8 @@ from typing import IO, cast
 import orjson
 
 from milco_pyserini.console import log, printable
-from milco_pyserini.errors import DISK_FULL, MilcoError
+from milco_pyserini.errors import DISK_FULL, Message, MilcoError, ParameterError
+from milco_pyserini.errors import parameter as mention
 from milco_pyserini.io import locks
 
 PARTIAL = ".partial-"
@@ -120,7 +121,8 @@ class _SameText(io.TextIOBase):
 
 
 def _exists(path: Path, parameter: str = "output") -> MilcoError:
-    return MilcoError(f"{path} exists: choose another `{parameter}`, or replace it with `overwrite=True`")
+    fix = "Choose another " + mention(parameter) + ", or replace it with " + mention("overwrite", True) + "."
+    return MilcoError(f"{path} exists", fix)
 
 
 @contextlib.contextmanager
@@ -199,11 +201,11 @@ def validate_output_file(path: Path, overwrite: bool, parameter: str = "output")
         parameter: that gave the path, for the message.
     """
     if path.is_dir():
-        raise MilcoError(f"{path} is a directory: `{parameter}` expects a file")
+        raise ParameterError(parameter, path, "it is a directory, and must be a file")
     if path.exists() and not overwrite:
         raise _exists(path, parameter)
     if path.exists() and not path.is_file():
-        raise MilcoError(f"{path} is not a regular file: choose another `{parameter}`")
+        raise ParameterError(parameter, path, "it is not a regular file", "Choose another.")
     validate_writable(path, parameter)
 
 
@@ -212,14 +214,15 @@ def validate_writable(path: Path, parameter: str = "output", inside: bool = Fals
     place = path.resolve()
     above = next(parent for parent in (place / "*" if inside else place).parents if parent.exists())
     if not above.is_dir():
-        raise MilcoError(f"`{parameter}={path}`: {above} is a file, nothing can be written below it")
+        raise ParameterError(parameter, path, f"{above} is a file, nothing can be written below it")
     try:
         # Permissions do not reveal /proc, a read-only file system or one without free inodes.
         tempfile.TemporaryFile(dir=above).close()
     except OSError as error:
         if error.errno in DISK_FULL:
             raise OSError(error.errno, error.strerror, str(path)) from None
-        raise MilcoError(f"`{parameter}={path}` cannot be written: no new file in {above} ({error.strerror})") from None
+        rule = f"cannot be written, no new file in {above} ({error.strerror})"
+        raise ParameterError(parameter, path, rule) from None
 
 
 def validate_output_directory(path: Path, overwrite: bool, is_owned: Callable[[Path], bool]) -> None:
@@ -238,7 +241,9 @@ def validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path],
     if not is_taken(path):
         return
     if not (path.is_dir() and is_owned(path)):
-        raise MilcoError(f"{path} was not written by this command, so it is never replaced: choose another `output`")
+        raise MilcoError(
+            f"{path} was not written by this command, so it is never replaced", Message("Choose another {output}.")
+        )
     if not overwrite:
         raise _exists(path)
 

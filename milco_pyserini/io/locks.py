@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import duration, log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 
 # Seconds before a wait is reported.
 PATIENCE = 5.0
@@ -58,6 +58,6 @@ def _wait(lock: Any, path: Path, limit: float | None) -> None:
         lock.acquire(-1 if limit is None else max(0, limit - PATIENCE), _INTERVAL)
     except TimeoutError:
         raise MilcoError(
-            f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock. "
-            "End that program (lslocks lists it), or choose an `output` in another directory"
+            f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock",
+            Message("End that program (lslocks lists it), or choose an {output} in another directory."),
         ) from None

@@ -12,7 +12,7 @@ from typing import IO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.lines import first_line, numbered_lines
 
 Run = dict[str, dict[str, float]]
@@ -87,7 +87,9 @@ def read_trained_on(path: Path) -> str:
 def validate_tag(tag: str) -> None:
     """Raise MilcoError for a tag that no run can hold."""
     if tag.split() != [tag]:
-        raise MilcoError(f"`tag={tag!r}` is empty or has white space, which separates the columns of a run")
+        raise ParameterError(
+            "tag", tag, "must not be empty or contain white space, which separates the columns of a run"
+        )
 
 
 def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str) -> None:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.io.hub import cached_snapshot, fetch_hub_file, fetch_snapshot
 from milco_pyserini.model.configuration import ENCODER_FIELD, ENGLISH_FIELD, is_milco
@@ -364,7 +364,7 @@ class Checkpoint:
             "max_position_embeddings"
         )
         if isinstance(limit, int) and max_length > limit:
-            raise MilcoError(f"`max_length={max_length}`: encoder {self.name} has positions for {limit} tokens")
+            raise ParameterError("max_length", max_length, f"encoder {self.name} has positions for {limit} tokens")
 
 
 def _has_weights(snapshot: Path) -> bool:

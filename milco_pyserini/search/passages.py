@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits
 from milco_pyserini.request import SearchRequest
@@ -78,8 +78,8 @@ def validate_passages(index: Index) -> None:
     if not holds_passages(index):
         raise MilcoError(
             f"{index.path} does not hold passages (encode --split-passages), and truncating its docids at a "
-            f"{PASSAGE_DELIMITER} would mix up documents: omit `max_passage`, or give the delimiter if the corpus "
-            "was split"
+            f"{PASSAGE_DELIMITER} would mix up documents",
+            Message("Omit {max_passage}, or give the delimiter if the corpus was split."),
         )
 
 

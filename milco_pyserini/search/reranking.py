@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.io.runs import Run
 from milco_pyserini.model.checkpoint import Checkpoint, loading
@@ -50,10 +50,8 @@ def rerank(
         docids = sorted(scores, key=lambda docid: -scores[docid])[:k]
         documents = find(docids)
         if missing := [docid for docid in docids if docid not in documents]:
-            raise MilcoError(
-                f"the text of document {shown(missing[0])} is not available: give the `corpus` of the run, or an "
-                "`index` that stores its documents"
-            )
+            fix = Message("Give the {corpus} of the run, or an {index} that stores its documents.")
+            raise MilcoError(f"the text of document {shown(missing[0])} is not available", fix)
         values = scorer.score([(queries[topic], documents[docid].contents) for docid in docids])
         order = np.lexsort((np.array(docids), -values))
         yield topic, Hits([docids[place] for place in order], values[order])
@@ -104,7 +102,7 @@ class CrossEncoder:
             # RoBERTa counts positions from the padding id + 1.
             limit -= model.config.pad_token_id + 1
         if max_length > limit:
-            raise MilcoError(f"`max_length={max_length}`: {self.kind} {name} takes at most {limit} tokens")
+            raise ParameterError("max_length", max_length, f"{self.kind} {name} takes at most {limit} tokens")
         self._model = model.to(self._device)
 
     @property
@@ -131,5 +129,7 @@ class CrossEncoder:
                     logits = self._model(**batch).logits
                 scores[start + places] = logits[:, 0].float().cpu().numpy()
         if not np.isfinite(scores).all():
-            raise MilcoError(f"{self.kind} {self.name} returns scores that are not finite: try `dtype=float32`")
+            raise MilcoError(
+                f"{self.kind} {self.name} returns scores that are not finite", Message("Try {dtype}.", dtype="float32")
+            )
         return scores

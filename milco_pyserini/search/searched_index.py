@@ -98,7 +98,7 @@ class SearchedIndex:
         """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""
         self.engine_searcher.validate(request)
         if request.min_share is not None:
-            self.engine_searcher.require(Capability.READ, f"min_share={request.min_share:g}")
+            self.engine_searcher.require(Capability.READ, "min_share", request.min_share)
         if request.max_passage is True:
             validate_passages(self.index)
 

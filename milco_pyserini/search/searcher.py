@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError, unknown_name, validate_name
+from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
 from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryOptions
-from milco_pyserini.request import HYBRID_METHODS, SearchKeywords, SearchRequest
+from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search.fusion import fuse as fuse_runs
-from milco_pyserini.search.fusion import validate_weights
+from milco_pyserini.search.fusion import validate_fusion
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
@@ -67,12 +67,7 @@ class Searcher:
             self.indexes += part.indexes if isinstance(part, Searcher) else [part]
         self.fuse, self.weights = fuse, tuple(weights or ())
         names = [index.name for index in self.indexes]
-        if fuse is not None:
-            validate_name("fusion method", fuse, HYBRID_METHODS)
-        for name in names:
-            if names.count(name) > 1:
-                raise MilcoError(f"{name} is given twice: fuse different indexes of a collection")
-        self._validate_fusion(fuse, self.weights)
+        validate_fusion(names, fuse, self.weights)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +139,7 @@ class Searcher:
         of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
         for name, value in (of_one | {"query_encoder": query_encoder}).items():
             if value is not None and paths is path:
-                raise MilcoError(f"`{name}` is for one index: open each, and pass them to Searcher()")
+                raise ParameterError(name, None, "is for one index", "Open each, and pass them to Searcher().")
         queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         with ExitStack() as opened:
             indexes = []
@@ -300,10 +295,8 @@ class Searcher:
         if name and name not in indexes:
             raise unknown_name("index", name, indexes)
         if not name and len(indexes) > 1:
-            raise MilcoError(
-                "several indexes were searched, and a fused score has no terms: explain the score in one of them, such "
-                f"as `index={self.indexes[0].name}`"
-            )
+            fix = Message("Explain the score in one of them: {index}.", index=self.indexes[0].name)
+            raise MilcoError("several indexes were searched, and a fused score has no terms", fix)
         return indexes[name] if name else self.indexes[0]
 
     # The steps of a search, for those who take them one by one.
@@ -311,7 +304,7 @@ class Searcher:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError, before an encoder is loaded or the first index is searched, if it cannot be answered."""
         request = self._fused_request(request)
-        self._validate_fusion(request.fuse, request.weights)
+        validate_fusion([index.name for index in self.indexes], request.fuse, request.weights)
         for index in self.indexes:
             index.validate(request)
 
@@ -359,16 +352,6 @@ class Searcher:
         if request.fuse is not None or self.fuse is None:
             return request
         return replace(request, fuse=self.fuse, weights=request.weights or self.weights)
-
-    def _validate_fusion(self, fuse: str | None, weights: Sequence[float]) -> None:
-        names = " ".join(index.name for index in self.indexes) or "none"
-        if fuse is None and len(self.indexes) != 1:
-            raise MilcoError(f"{names}: to search several indexes together, set `fuse=rrf`")
-        for name, value in (("fuse", fuse), ("weights", weights)):
-            if value and len(self.indexes) < 2:
-                raise MilcoError(f"`{name}` is for several indexes, got only {names}: omit it, or give a list of them")
-        if fuse is not None and weights:
-            validate_weights(weights, len(self.indexes), fuse)
 
     def _fused(self, rankings: Sequence[Hits], request: SearchRequest) -> Hits:
         runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]

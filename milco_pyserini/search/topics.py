@@ -11,7 +11,7 @@ import orjson
 from milco_pyserini.console import warn
 from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
 from milco_pyserini.index.vectors import read_queries
@@ -48,10 +48,8 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
     path = Path(name)
     is_store = any((path / file).is_file() for file in (MANIFEST, "plan.json"))
     if is_store and (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
-        raise MilcoError(
-            f"`topics={path}` is an index, which holds documents: give a name, a file of texts, or vectors of topics, "
-            "as milco encode --topics writes them"
-        )
+        fix = "Give a name, a file of texts, or vectors of topics, as milco encode --topics writes them."
+        raise ParameterError("topics", path, "this is an index, which holds documents", fix)
     if is_store or (name and path.exists() and _has_vectors(path)):
         ids, vectors = read_queries(path, index.path, index.manifest, queries)
         topics = SearchTopics(ids, vectors=vectors)

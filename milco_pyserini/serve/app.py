@@ -24,7 +24,15 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milco_pyserini import __version__
-from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, shown, unknown_name, validate_name
+from milco_pyserini.errors import (
+    MilcoError,
+    ParameterError,
+    UnknownDocument,
+    Unreachable,
+    shown,
+    unknown_name,
+    validate_name,
+)
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
@@ -189,7 +197,7 @@ def create_app(
         for name in request.query_params:
             validate_name("parameter", name, _PAGE_PARAMETERS)
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
-            raise MilcoError(f"page {shown(page_number)}: must be from 1 to {MAX_DEPTH // service.k}")
+            raise ParameterError("page", page_number, f"must be from 1 to {MAX_DEPTH // service.k}")
         conditions = request.query_params.getlist("filters")
         options: dict[str, Any] = {"filters": conditions, "balance": balance or None}
         offset, by_document = (int(page_number) - 1) * service.k, service.about.has_passages
@@ -217,7 +225,7 @@ def create_app(
     async def search_several(body: SearchBody) -> Response:
         for number, text in enumerate(body.queries):
             if not text.split():
-                raise MilcoError(f"`queries.{number}` is empty: omit it")
+                raise ParameterError(f"queries.{number}", None, "is empty", "Omit it.")
         responses = await service.search_batch(body.queries, body.request())
         return _json({"results": [response.to_json() for response in responses]})
 
@@ -424,7 +432,7 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
     """Return one line on the first thing that is wrong with the parameters or the body of a request."""
     problem = failure.errors()[0]
     path = ".".join(str(part) for part in problem["loc"][1:])
-    name = f"`{path}`" if path else "the body"
+    name = path or "the body"
     kind, value = problem["type"], problem.get("input")
     if kind == "json_invalid":
         return f"the body is not valid JSON: {problem['ctx']['error']} (character {problem['loc'][-1]})"
@@ -438,6 +446,6 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
         return str(unknown_name("parameter", path, names))
     if kind == "literal_error":
         valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
-        return str(unknown_name(f"value for `{problem['loc'][1]}`", str(value), valid))
+        return str(unknown_name(f"value for {problem['loc'][1]}", str(value), valid))
     given = shown(value) if isinstance(value, str) else json.dumps(value)[:60]
     return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {given}"

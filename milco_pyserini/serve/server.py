@@ -19,7 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import OpenedIndex
@@ -72,7 +72,9 @@ def serve(
         try:
             ip_network(proxy)
         except ValueError as error:
-            raise MilcoError(f"`trust_proxy={proxy}`: {error}", "Give an address or a network: 10.0.0.0/8.") from None
+            raise ParameterError(
+                "trust_proxy", proxy, f"{error}", "Give an address or a network: 10.0.0.0/8."
+            ) from None
     with (
         open_access_log(access_log) as write_access,
         listen(host, port) as listener,
@@ -91,7 +93,7 @@ def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **op
     try:
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
-        raise MilcoError(f"`mcp` needs the package mcp 2 ({error}): pip install '.[serve]'") from None
+        raise ParameterError("mcp", None, f"needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with open_service(index, threads=threads, **opened) as service:
         server = create_mcp_server(service)
         log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")
@@ -139,7 +141,7 @@ def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], object]
     try:
         handler = StreamHandler(sys.stdout) if Path(path) == STDOUT else WatchedFileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise MilcoError(f"`access_log={path}` cannot be written: {error.strerror or error}") from None
+        raise ParameterError("access_log", path, f"cannot be written: {error.strerror or error}") from None
     with contextlib.closing(handler):
         # A full disk is reported on stderr, and fails no request.
         yield lambda line: handler.handle(makeLogRecord({"msg": line}))
@@ -189,10 +191,8 @@ def _stopped_by_sigterm(server: uvicorn.Server) -> Iterator[None]:
 def validate_token(host: str, token: str) -> None:
     """Raise MilcoError if a host that others can reach has no token, or if the token is easily guessed."""
     if not token and not _is_loopback(host):
-        raise MilcoError(
-            f"`host={host}` can be reached from other machines: set {TOKEN_VARIABLE} to a token that requests must "
-            "carry (openssl rand -hex 16), or give `token`"
-        )
+        fix = f"Set {TOKEN_VARIABLE} to one (openssl rand -hex 16), or give " + parameter("token")
+        raise ParameterError("host", host, "other machines can reach it, so that requests must carry a token", fix)
     if token and (len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise MilcoError(f"the token needs at least {_MIN_TOKEN} ASCII characters without spaces: openssl rand -hex 16")
 
@@ -204,8 +204,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise MilcoError(f"`port={port}` is in use: choose another, or 0 for a free one") from None
-        raise MilcoError(f"cannot listen at `host={host}` `port={port}`: {error.strerror or error}") from None
+            raise ParameterError("port", port, "already in use", "Choose another, or 0 for a free one.") from None
+        raise ParameterError("host", host, f"cannot listen there: {error.strerror or error}") from None
 
 
 def address(listener: socket.socket) -> str:

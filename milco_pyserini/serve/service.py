@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
-from milco_pyserini.errors import MilcoError, UnknownDocument, Unreachable, shown, validate_name
+from milco_pyserini.errors import (
+    MilcoError,
+    ParameterError,
+    UnknownDocument,
+    Unreachable,
+    parameter,
+    shown,
+    validate_name,
+)
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
@@ -74,11 +82,11 @@ class ServedRequest(SearchRequest):
         help=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
     )
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError]:
         """Yield messages about options that exclude each other."""
         yield from super().conflicts()
         if self.offset + self.k > MAX_DEPTH:
-            yield f"`offset={self.offset}`, `k={self.k}`: documents are ranked down to rank {MAX_DEPTH:,}"
+            yield ParameterError("offset", self.offset, parameter("k", self.k) + f" reaches below rank {MAX_DEPTH:,}")
 
 
 def served_request(**options: Any) -> SearchRequest:
@@ -91,7 +99,7 @@ def query_text(text: str) -> str:
     """Return a query with single spaces. Raises MilcoError if it is empty or too long."""
     text = " ".join(text.split())
     if not text:
-        raise MilcoError("the query is empty: set `q`")
+        raise ParameterError("q", None, "is empty")
     if len(text) > MAX_QUERY_CHARACTERS:
         raise MilcoError(f"the query has {len(text):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
     return text

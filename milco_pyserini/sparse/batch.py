@@ -16,6 +16,7 @@ from milco_pyserini.console import counted
 from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.io.files import atomic_file
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.listing import html_bars
 from milco_pyserini.sparse.vocabulary import Vocabulary, common_vocabulary
 
@@ -123,8 +124,7 @@ class SparseBatch:
 
         Raises MilcoError if alpha is not from 0 to 1.
         """
-        if not 0 <= alpha <= 1:
-            raise MilcoError(f"alpha {alpha} is not between 0 and 1")
+        validate_number("alpha", alpha, 0, 1)
         weights = self.weights * np.where(self.columns < self.english_size, alpha, 1 - alpha).astype(np.float32)
         return replace(self, weights=weights).where(weights > 0)
 

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import MilcoError, ParameterError, parameter, unknown_name
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
 from milco_pyserini.sparse.quantization import quantized_vectors
@@ -114,7 +114,7 @@ class PrunedStore:
                 raise MilcoError(f"view {view!r}: {store.path} has only the {' '.join(available)} view")
             if views and view not in views:
                 rule = next(rule for rule in rules if rule.view == view)
-                raise MilcoError(f"`prune={rule}` is for the {view} view, and only `views={' '.join(views)}` is kept")
+                raise ParameterError("prune", rule, f"the {view} view is dropped by " + parameter("views", views))
 
     @property
     def path(self) -> Path:

@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.batch import SparseBatch
 
 SCALE = 100.0
@@ -16,8 +17,7 @@ MAX_IMPACT = 2**31 - 1
 
 def validate_scale(scale: float) -> None:
     """Raise MilcoError unless the scale is above 0 and at most MAX_IMPACT."""
-    if not 0 < scale <= MAX_IMPACT:
-        raise MilcoError(f"`scale={scale:g}`: must be above 0 and at most {MAX_IMPACT:,}, the greatest impact there is")
+    validate_number("scale", scale, above=0, maximum=MAX_IMPACT)
 
 
 def quantize(batch: SparseBatch, scale: float = SCALE) -> tuple[SparseBatch, NDArray[np.int32]]:
@@ -53,7 +53,7 @@ def _impacts(weights: NDArray[np.float32], scale: float) -> NDArray[np.int64]:
     wrong = np.flatnonzero(~(impacts <= MAX_IMPACT))
     if len(wrong):
         raise MilcoError(
-            f"weight {weights[wrong[0]]:g} x scale {scale:g} is above {MAX_IMPACT:,}, the greatest impact there is: "
-            "choose a smaller `scale`"
+            f"weight {weights[wrong[0]]:g} x scale {scale:g} is above {MAX_IMPACT:,}, the greatest impact there is",
+            Message("Choose a smaller {scale}."),
         )
     return impacts.astype(np.int64)

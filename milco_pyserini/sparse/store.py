@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import counted
-from milco_pyserini.errors import MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
 from milco_pyserini.io.manifest import (
@@ -33,6 +33,7 @@ from milco_pyserini.io.manifest import (
     validate_size,
 )
 from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
+from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
 from milco_pyserini.sparse.quantization import (
     MAX_IMPACT,
@@ -83,9 +84,11 @@ class VectorStore:
         Raises MilcoError if it has fewer parts.
         """
         if (count := len(self.manifest.parts)) < shard_num:
-            raise MilcoError(
-                f"`shard_num={shard_num}`: {self.path} has {counted(count, 'part')}, and each shard needs one: use "
-                "fewer shards, or smaller parts (milco encode --part-size)"
+            raise ParameterError(
+                "shard_num",
+                shard_num,
+                f"{self.path} has {counted(count, 'part')}, and each shard needs one",
+                "Use fewer shards, or smaller parts (milco encode --part-size).",
             )
         return replace(self, shard=(shard_id, shard_num))
 
@@ -261,7 +264,7 @@ class PlainStore:
         for term, weight in vector.items():
             why = self._refusal(weight)
             if why:
-                raise MilcoError(f"{where}: weight {_shown(weight)} of term {shown(term)} {why}")
+                raise MilcoError(f"{where}: weight {_shown(weight)} of term {shown(term)} " + why)
         # Integers may have more digits than float32 keeps.
         rounded = quantize_vector(vector, self.scale) if self.scale != 1 else {t: round(w) for t, w in vector.items()}
         return {lucene_term(term, self._spellings, where): impact for term, impact in rounded.items() if impact > 0}
@@ -275,7 +278,7 @@ class PlainStore:
         if weight > MAX_IMPACT / self.scale:
             return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the greatest impact there is"
         if self.scale == 1 and weight != int(weight):
-            return "is not an integer, which an impact index needs: give a `scale`, such as `scale=100`"
+            return Message("is not an integer, which an impact index needs: give a scale, such as {scale}", scale=100)
         return ""
 
 
@@ -284,7 +287,8 @@ def open_store(path: str | os.PathLike, plain: bool = False, scale: float = 1.0)
     path = Path(path)
     if plain and path.exists():
         if is_json_with(path / MANIFEST, "format_version", "parts"):
-            raise MilcoError(f"{path} is a vector store of milco encode, `plain` is for external vectors: omit `plain`")
+            rule = f"is for external vectors, and {path} is a vector store of milco encode"
+            raise ParameterError("plain", None, rule, "Omit it.")
         return PlainStore(path, scale)
     return VectorStore.open(path)
 
@@ -325,8 +329,7 @@ def open_manifest(path: str | os.PathLike) -> StoreManifest:
 
 def validate_shard_id(shard_id: int, shard_num: int) -> None:
     """Raise MilcoError unless shard_id is from 0 to shard_num - 1."""
-    if not 0 <= shard_id < shard_num:
-        raise MilcoError(f"`shard_id={shard_id}`: must be from 0 to {shard_num - 1} (`shard_num` - 1)")
+    validate_number("shard_id", shard_id, 0, shard_num - 1)
 
 
 def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.sparse.terms import escape
 
 SOURCE_PREFIX = "m_"
@@ -43,7 +43,9 @@ class Vocabulary:
         if len(self.columns) != len(self):
             seen: set[str] = set()
             twice = next(term for term in self.terms if term in seen or seen.add(term))  # type: ignore[func-returns-value]
-            raise MilcoError(f"two columns of the vocabulary share the term {twice!r}: change `english_prefix`")
+            raise MilcoError(
+                f"two columns of the vocabulary share the term {twice!r}", Message("Change {english_prefix}.")
+            )
 
     def __len__(self) -> int:
         return len(self.english) + len(self.source)

@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, parameter
 from milco_pyserini.io.files import checksum, publish, read_json, visible_files, write_json
 
 CHECKSUMS = "checksums.json"
@@ -97,7 +97,7 @@ def reporting_write_errors(what: str, run: Path) -> Iterator[None]:
         full = any(words in str(error) for words in _DISK_FULL)
         newest = newest_checkpoint(run)
         kept = (
-            f"{newest} is complete: the same command, without `overwrite`, resumes from it"
+            f"{newest} is complete: the same command resumes from it, without " + parameter("overwrite")
             if newest
             else "there is no checkpoint yet"
         )

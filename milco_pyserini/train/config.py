@@ -9,7 +9,7 @@ from typing import Any
 
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode.devices import DTYPES
-from milco_pyserini.errors import MilcoError, validate_unique
+from milco_pyserini.errors import Message, MilcoError, Parameter, ParameterError, parameter, validate_unique
 from milco_pyserini.options import option, option_values, options_of
 
 # The teacher without a download, of both stages.
@@ -22,6 +22,7 @@ _OWN = ("preset", "output", "overwrite")
 _start = partial(option, group="starting point")
 _data = partial(option, group="data")
 _loss = partial(option, group="loss")
+_source_view = partial(_loss, requires=Parameter("views", ("source",)))
 _optimization = partial(option, group="optimization")
 _hardware = partial(option, group="hardware")
 _logs = partial(option, group="logs and checkpoints")
@@ -32,27 +33,27 @@ class StartOptions:
     """The model that a run starts from."""
 
     model: str | None = _start(None, metavar="CHECKPOINT", help=f"MILCO checkpoint: directory, hub name, or {MINI!r}")
-    encoder: str | None = _start(None, metavar="CHECKPOINT", help="multilingual encoder (XLM-R type), without --model")
-    english: str | None = _start(None, metavar="CHECKPOINT", help="English masked LM of the terms, without --model")
-
-    def conflicts(self) -> Iterator[str]:
-        """Yield what is wrong with combinations of options."""
-        for part in ("encoder", "english"):
-            if self.model is not None and getattr(self, part) is not None:
-                yield f"`model` and `{part}`: a run starts from one of them. Leave one out."
+    encoder: str | None = _start(
+        None, metavar="CHECKPOINT", excludes=("model",), help="multilingual encoder (XLM-R type), without --model"
+    )
+    english: str | None = _start(
+        None, metavar="CHECKPOINT", excludes=("model",), help="English masked LM of the terms, without --model"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceViewOptions:
     """The LexEcho head and the source view, where it is trained."""
 
-    echo_variant: str | None = _loss(
+    echo_variant: str | None = _source_view(
         None,
         choices=("linear", "paper"),
         help="new LexEcho head (default: linear, as the authors'; paper: LogSat)",
     )
-    source_pool: str | None = _loss(None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)")
-    source_drop_special: bool = _loss(False, help="leave <s>, </s> and unknown tokens out of the source view")
+    source_pool: str | None = _source_view(
+        None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"
+    )
+    source_drop_special: bool = _source_view(False, help="leave <s>, </s> and unknown tokens out of the source view")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +94,18 @@ class RetrievalOptions(DataOptions):
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         shares = parse_shares(self.parallel)
         for name, share in shares.items():
             if share is None and self.data:
-                yield f"`parallel={name}`: next to `data` it needs a share of the batches, as in {name}=.5"
+                rule = "next to " + parameter("data") + f" it needs a share of the batches, as in {name}=.5"
+                yield ParameterError("parallel", name, rule)
             elif share is not None and not 0 < share < math.inf:
-                yield f"`parallel={name}={share:g}`: a share must be above 0"
+                yield ParameterError("parallel", f"{name}={share:g}", "a share must be above 0")
         if self.data and (total := sum(share or 0 for share in shares.values())) >= 1:
-            yield f"`parallel`: its shares sum to {total:g}, which leaves nothing for `data`"
+            rule = f"has shares that sum to {total:g}, which leaves nothing for " + parameter("data")
+            yield ParameterError("parallel", None, rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +167,10 @@ class OptimizerOptions:
     )
     warmup: float = _optimization(0.0, metavar="N", minimum=0, help="warm-up steps; below 1: share of all steps")
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         if self.warmup > 1 and not self.warmup.is_integer():
-            yield f"`warmup={self.warmup:g}`: give a number of steps, or below 1 their share"
+            yield ParameterError("warmup", self.warmup, "must be a number of steps, or below 1 their share")
         parse_part_rates(self.part_rates)
 
 
@@ -197,7 +200,6 @@ class TrainingConfig:
     preset: str = option(
         "",
         metavar="NAME|FILE",
-        synonyms=("--config",),
         help="options by name, or a JSON file such as a run's config.json; all other options override them",
     )
     output: Path | None = option(None, metavar="DIR", help="run directory, resumed (default: checkpoints/PRESET)")
@@ -222,15 +224,15 @@ class TrainingConfig:
             yield from parse_shares(values.get(name, ()))
         yield from (*values.get("data", ()), *self.probe)
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         if self.output is None and not self.preset:
-            yield "`output` is required without `preset`"
+            yield Message("{output} is required without {preset}")
         for part in vars(self).values():
             try:
                 yield from getattr(part, "conflicts", list)()
             except MilcoError as error:
-                yield str(error)
+                yield error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,10 +248,10 @@ class SapConfig(TrainingConfig):
     objective: AlignmentOptions = options_of(AlignmentOptions)
     teachers: TeacherOptions = options_of(TeacherOptions)
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         if not self.training_data.bitext:
-            yield "`bitext` is required: files or directories of sentence pairs, or collections by name"
+            yield Message("{bitext} is required: files or directories of sentence pairs, or collections by name")
         yield from super().conflicts()
 
 
@@ -267,20 +269,18 @@ class SctConfig(TrainingConfig):
     source_view: SourceViewOptions = options_of(SourceViewOptions)
     teachers: ContrastTeacherOptions = options_of(ContrastTeacherOptions)
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         data, loss = self.training_data, self.objective
         if not data.data and not data.parallel:
-            yield "`data` is required: files or directories of queries and passages, or collections by name"
+            yield Message("{data} is required: files or directories of queries and passages, or collections by name")
         yield from super().conflicts()
         if data.data and loss.loss == "kd" and data.group_size == 1:
-            yield "`group_size=1`: `loss=kd` compares the passages of a query, give 2 or more"
-        if "source" not in loss.views:
-            for name, value in vars(self.source_view).items():
-                if value:
-                    yield f"`{name}`: it is of the source view, which is trained with `views=source`"
+            rule = parameter("loss", "kd") + " compares the passages of a query"
+            yield ParameterError("group_size", 1, rule, "Give 2 or more.")
         if data.parallel and self.loop.batch_size == 1:
-            yield "`batch_size=1`: `parallel` contrasts the texts of a batch, give 2 or more"
+            rule = parameter("parallel") + " contrasts the texts of a batch"
+            yield ParameterError("batch_size", 1, rule, "Give 2 or more.")
 
 
 def config_values(config: TrainingConfig) -> dict[str, Any]:
@@ -302,9 +302,9 @@ def parse_part_rates(rates: Sequence[str]) -> dict[str, float]:
     for text in rates:
         part, rate = _split_number(text, "part")
         if not part or rate is None or not 0 <= rate < math.inf:
-            raise MilcoError(f"`part_rates={text}`: expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
+            raise ParameterError("part_rates", text, "expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
         if part in parsed:
-            raise MilcoError(f"`part_rates={text}`: {part} is given twice")
+            raise ParameterError("part_rates", text, f"{part} is given twice")
         parsed[part] = rate
     return parsed
 

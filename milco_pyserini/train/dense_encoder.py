@@ -21,7 +21,7 @@ from torch.nn import functional
 from milco_pyserini.encode.batches import token_budget
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE, as_texts
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.io.files import read_json, write_json
 from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit
 from milco_pyserini.model.forward import pad_rows, to_device
@@ -211,7 +211,9 @@ def read_pooling(checkpoint: Checkpoint) -> str:
     modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [_POOLING_MODES.get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:
-        raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}: choose one as `pooling`")
+        raise MilcoError(
+            f"{path} does not state one pooling of {', '.join(POOLINGS)}", Message("Choose one as {pooling}.")
+        )
     return known[0]
 
 

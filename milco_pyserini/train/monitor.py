@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import ParameterError
 from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import TextCollator
@@ -279,7 +279,7 @@ class GroundingProbe:
         for source in sources:
             pairs = list(itertools.islice(source.pairs(), _PROBE_PAIRS))
             if not pairs:
-                raise MilcoError(f"`probe`: {source.name} has no pairs")
+                raise ParameterError("probe", source.name, "it has no pairs")
             grounded = torch.zeros(len(pairs), english.get_vocab_size(), dtype=torch.bool)
             encodings = english.encode_batch([pair.english for pair in pairs], add_special_tokens=False)
             for row, encoding in enumerate(encodings):

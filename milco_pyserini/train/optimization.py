@@ -7,7 +7,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_scheduler
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import ParameterError
 from milco_pyserini.train.config import OptimizerOptions, parse_part_rates
 
 
@@ -48,7 +48,7 @@ def freeze_parts(model: nn.Module, options: OptimizerOptions) -> None:
     for part in rates:
         if not any(_is_in(name, part) for name in names):
             modules = ", ".join(sorted({name.split(".")[0] for name in names}))
-            raise MilcoError(f"`part_rates={part}`: the model has no such module. Its modules are {modules}.")
+            raise ParameterError("part_rates", part, f"the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
     validate_trainable(model, options)
@@ -57,7 +57,7 @@ def freeze_parts(model: nn.Module, options: OptimizerOptions) -> None:
 def validate_trainable(model: nn.Module, options: OptimizerOptions) -> None:
     """Raise MilcoError if no parameter is left to train."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise MilcoError(f"`part_rates={' '.join(options.part_rates)}`: no parameter is left to train")
+        raise ParameterError("part_rates", options.part_rates, "no parameter is left to train")
 
 
 def part_rate(rates: dict[str, float], name: str, default: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from milco_pyserini.console import Progress
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, directory_name
 from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_file, read_json, remove_directory, write_json
 from milco_pyserini.io.lines import numbered_lines
@@ -81,10 +81,12 @@ class ScoreOptions(RewriteOptions):
     max_length: int = option(512, minimum=8, help="tokens of query and passage together, for a cross-encoder")
     batch_size: int = option(64, minimum=1, help="texts or pairs per forward pass, at most")
 
-    def conflicts(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield messages about options that exclude each other."""
         if self.teacher == LEXICAL and not self.bm25_weight + self.encoder_weight > 0:
-            yield "`bm25_weight=0` `encoder_weight=0`: every score would be 0"
+            yield Message(
+                "{bm25_weight} and {encoder_weight} give every text the score 0", bm25_weight=0, encoder_weight=0
+            )
 
 
 def pending_files(
@@ -128,7 +130,7 @@ def pending_files(
     if action is not Action.RESUME:
         for source in sources:
             if Path(source.name).resolve().is_relative_to(options.output.resolve()):
-                raise MilcoError(f"{source.name} is in `output={options.output}`: choose another `output`")
+                raise ParameterError("output", options.output, f"{source.name} is in it", "Choose another.")
         if action is Action.REPLACE:
             remove_directory(options.output)
         write_json(manifest, plan)

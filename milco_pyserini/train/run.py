@@ -13,7 +13,7 @@ from accelerate.utils import set_seed
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -85,8 +85,8 @@ def run_stage(config: SapConfig | SctConfig, prepare: Callable[[Any], TrainingTa
                 newest = newest_checkpoint(run)
                 resuming = f", resuming from {newest.name}" if newest else ""
                 if warmup_steps(config.optimizer, steps) >= steps:
-                    warmup = f"`warmup={config.optimizer.warmup:,g}`"
-                    warn(f"{warmup} is all of the run: its learning rate never reaches the peak")
+                    warmup = parameter("warmup", config.optimizer.warmup)
+                    warn(warmup + " is all of the run: its learning rate never reaches the peak")
                 log(f"Training {counted(steps, 'step')} of {batch} examples on {devices}{resuming}")
             trainer.train()
             if processes.is_main_process:
@@ -117,14 +117,17 @@ def is_finished(config: TrainingConfig) -> bool:
     if config.overwrite and _is_run(run):
         for path in map(Path, config.sources()):
             if path.exists() and path.resolve().is_relative_to(run.resolve()):
-                raise MilcoError(
-                    f"`overwrite=True` would remove {path}, from which this run reads: choose another `output`"
-                )
+                rule = f"would remove {path}, from which this run reads"
+                raise ParameterError("overwrite", None, rule, Message("Choose another {output}."))
     elif newest and _is_run(run):
         if not saved.is_file() and (run / _EARLIER_CONFIG).is_file():
             raise MilcoError(
-                f"{run} is a run of release 0.3, which finishes it: choose another `output` with `model={newest}`, or "
-                "start over with `overwrite=True`"
+                f"{run} is a run of release 0.3, which finishes it",
+                Message(
+                    "Choose another {output} with {model}, or start over with {overwrite}.",
+                    model=newest,
+                    overwrite=True,
+                ),
             )
         recorded = read_json(saved)
     is_complete = _is_run(run) and model.exists() and not find_damage(model)

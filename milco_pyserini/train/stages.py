@@ -7,7 +7,7 @@ from torch import nn
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
 from milco_pyserini.train.config import LEXICAL, BitextOptions, SapConfig, SctConfig, parse_shares
@@ -70,7 +70,7 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
     texts = TextCollator.of(encoder)
     probe = open_probe(config.probe, data.languages, encoder, texts)
     if not config.probe and is_first_process():
-        log("Grounding is not monitored: pass `probe=FILE` with held-out sentence pairs (de-en.tsv)")
+        log(Message("Grounding is not monitored: pass {probe} with held-out sentence pairs (de-en.tsv)", probe="FILE"))
     device = join_processes(loop.device)
     dtype = choose_dtype(loop.dtype, device)
     aligner = dense = None
@@ -103,7 +103,7 @@ def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[E
     for language in data.languages:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
-            raise MilcoError(f"`languages={language}`: the data has no examples in it, only in {others}")
+            raise ParameterError("languages", language, f"the data has no examples in it, only in {others}")
     parallel_share = sum(share or 0 for share in shares.values())
     streams: list[tuple[float, ExampleStream]] = []
     examples, digests = 0, dict[str, str]()
@@ -135,7 +135,7 @@ def open_probe(
     if languages:
         sources = [source for source in sources if source.language in languages]
     if names and not sources:
-        raise MilcoError(f"`probe={' '.join(names)}`: no pairs in {', '.join(languages)}")
+        raise ParameterError("probe", names, f"no pairs in {', '.join(languages)}")
     return GroundingProbe(sources, texts, encoder.english_tokenizer, encoder.model.config.query_max_length)
 
 

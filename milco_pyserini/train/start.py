@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.train.config import SourceViewOptions, StartOptions
@@ -44,7 +44,7 @@ def load_start(
         torch.manual_seed(seed)
         encoder = connect(config.encoder, config.english)
     else:
-        raise MilcoError("no starting point: give `model`, or `encoder` and `english` together")
+        raise MilcoError("no starting point", Message("Give {model}, or {encoder} and {english} together."))
     model = encoder.model
     if source_view is not None:
         variant = source_view.echo_variant or model.config.echo_variant
@@ -56,9 +56,11 @@ def load_start(
             model.echo = LexEcho(size, variant)
             model._init_weights(model.echo)
         elif variant != model.config.echo_variant:
-            raise MilcoError(
-                f"`echo_variant={variant}`: the model has a LexEcho head of the variant {model.config.echo_variant}. "
-                "Leave the option out, or start from a model without a head"
+            raise ParameterError(
+                "echo_variant",
+                variant,
+                f"the model has a LexEcho head of the variant {model.config.echo_variant}",
+                "Omit it, or start from a model without a head.",
             )
         model.config.source_pool = source_view.source_pool or model.config.source_pool
         model.config.source_drop_special |= source_view.source_drop_special
@@ -77,7 +79,7 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     encoder, missing = checkpoint.load_model(AutoModel, what, add_pooling_layer=False, dtype=torch.float32)
     if missing:
         lacking = ", ".join(missing[:3])
-        raise MilcoError(f"`encoder={encoder_name}` lacks weights of its network ({lacking}): download it again")
+        raise ParameterError("encoder", encoder_name, f"lacks weights of its network ({lacking}): download it again")
     english, english_tokenizer = open_english_model(english_name)
     head: dict[str, Tensor] = {}
     for key, tensor in english.state_dict().items():
@@ -87,8 +89,8 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     for part in ("connector.dense", "connector.layer_norm", "decoder"):
         for name in (f"{part}.weight", f"{part}.bias"):
             if name not in head:
-                raise MilcoError(
-                    f"`english={english_name}` has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
+                raise ParameterError(
+                    "english", english_name, f"has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
                 )
     size = len(english_tokenizer)
     # A decoder may be wider than its vocabulary, for alignment in hardware.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
@@ -48,10 +48,8 @@ def validate_vocabulary(teacher: Sequence[str], model: Sequence[str]) -> None:
     first = f"the first {shared:,} are equal"
     if place < shared:
         first = f"token {place} is {teacher[place]!r} in the teacher and {model[place]!r} in the model"
-    raise MilcoError(
-        f"the teacher has {len(teacher):,} English tokens and the model {len(model):,}; {first}: choose a teacher "
-        f"with the model's English tokenizer, or `teacher={LEXICAL}`"
-    )
+    fix = Message("Choose a teacher with the model's English tokenizer, or {teacher}.", teacher=LEXICAL)
+    raise MilcoError(f"the teacher has {len(teacher):,} English tokens and the model {len(model):,}; {first}", fix)
 
 
 class MaskedLanguageModelTeacher(nn.Module):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError, joined, parameter
 from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.layouts import read_tensors, rename_tensors
 from milco_pyserini.train.batches import GivenExamples, ProcessBatches, read_ahead
@@ -221,11 +221,11 @@ class Trainer:
 
     def _failure(self, step: int, what: str) -> MilcoError:
         newest = newest_checkpoint(self._run)
-        since, model = (newest.name, f" `model={newest}`") if newest else ("the start", "")
-        return MilcoError(
-            f"step {step}: {what}; nothing was saved since {since}: check the data of that step, or start a new run "
-            f"with `output=OTHER`{model} `learning_rate=LOWER`"
-        )
+        options = {"output": "OTHER", **({"model": newest} if newest else {}), "learning_rate": "LOWER"}
+        since = newest.name if newest else "the start"
+        advice = joined([parameter(*item) for item in options.items()], " ")
+        fix = "Check the data of that step, or start a new run with " + advice
+        return MilcoError(f"step {step}: {what}; nothing was saved since {since}", fix)
 
     def _save(self, step: int) -> None:
         """Write a checkpoint to a temporary directory; move it into the run when every process has written its part."""
@@ -298,6 +298,6 @@ def validate_same_step(run: Path, step: int) -> None:
     steps = sorted(set(gather_object([step])))
     if len(steps) > 1:
         raise MilcoError(
-            f"{run}: one machine sees the checkpoint of step {steps[-1]}, another that of step {steps[0]} (0: none): "
-            "`output` must be a directory that all machines share"
+            f"{run}: one machine sees the checkpoint of step {steps[-1]}, another that of step {steps[0]} (0: none)",
+            Message("{output} must be a directory that all machines share."),
         )

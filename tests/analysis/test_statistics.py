@@ -260,11 +260,11 @@ def test_tokens_are_classified(piece: str, word_begins: bool, kind: str) -> None
     ("arguments", "message"),
     [
         (["--vectors", "nothing"], "no vectors at nothing"),
-        (["--vectors", "v", "--scale", "2"], "--scale is for --plain"),
+        (["--vectors", "v", "--scale", "2"], "--scale requires --plain"),
         (["--vectors", "v", "--corpus", "nowhere.jsonl"], "nowhere.jsonl: no such file or directory"),
         (["--vectors", "v", "--corpus", "sample", "--encoder", "nobody"], "no encoder at 'nobody'"),
         (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "has other tokens than v"),
-        (["--vectors", "v", "--format", "csv"], "unknown value for --format 'csv'"),
+        (["--vectors", "v", "--format", "csv"], "--format csv: must be one of"),
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_read(

@@ -50,14 +50,14 @@ def test_types_decide_how_values_are_parsed() -> None:
 
 def test_an_empty_path_is_not_the_working_directory() -> None:
     """A variable that is not set, as in --output "$STORE", would fill it."""
-    with pytest.raises(MilcoError, match="--output is empty: give a path"):
+    with pytest.raises(MilcoError, match=r"output is empty\. Give a path"):
         read("-c", "x", "--output", "")
 
 
 def test_a_string_in_place_of_several_values_is_refused() -> None:
     """In Python, its letters would be the values."""
     validate(Options("x", measures=["RR"]))  # type: ignore[arg-type]
-    with pytest.raises(MilcoError, match=r"`measures` .*'RR'"):
+    with pytest.raises(MilcoError, match=r"measures='RR': must be a list"):
         validate(Options("x", measures="RR"))  # type: ignore[arg-type]
 
 
@@ -73,15 +73,18 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--corpsu", "x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         (["--corpsu=x"], "unknown option '--corpsu': did you mean '--corpus'?"),
         ([], "--corpus is required"),
-        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv' is not UTF-8: texts and names are written as UTF-8"),
-        (["--corpus", "x", "--hits", "many"], "--hits expects an integer, got 'many'"),
-        (["--corpus", "x", "--alpha", "half"], "--alpha expects a number, got 'half'"),
-        (["--corpus", "x", "--sizes", "1", "b"], "--sizes expects an integer, got 'b'"),
+        (["--corpus", "caf\udce9.tsv"], "--corpus 'caf\\udce9.tsv': must be UTF-8"),
+        (["--corpus", "x", "--hits", "many"], "--hits many: must be an integer"),
+        (["--corpus", "x", "--alpha", "half"], "--alpha half: must be a number"),
+        (["--corpus", "x", "--sizes", "1", "b"], "--sizes b: must be an integer"),
         (["--corpus", "x", "--hits"], "expected one argument"),
         (["--corpus", "x", "--hits", "5", "--hits=6"], "--hits is given twice"),
-        (["--corpus", "x", "--engine", "lucine"], "unknown value for --engine 'lucine': did you mean 'lucene'?"),
+        (
+            ["--corpus", "x", "--engine", "lucine"],
+            "--engine lucine: must be one of exact, lucene. Did you mean lucene?",
+        ),
         (["--corpus", "x", "y"], "unexpected argument 'y' (see milco test --help)"),
-        (["docs.jsonl"], "unexpected argument 'docs.jsonl': name its option, as in --corpus docs.jsonl"),
+        (["docs.jsonl"], "unexpected argument 'docs.jsonl' (see milco test --help)"),
         (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
         (["--corpus", "x", "--hits", "9" * 20], f"--hits {'9' * 20}: must be from 1 to 2,147,483,647"),
         (["--corpus", "x", "--sizes", "3", "2147483648"], "--sizes 2147483648: must be at most 2,147,483,647"),
@@ -202,4 +205,3 @@ def test_an_unknown_name_lists_the_valid_ones() -> None:
     many = [f"name{number}" for number in range(20)]
     assert str(unknown_name("thing", "name0x", many)) == "unknown thing 'name0x': did you mean 'name0'?"
     assert "valid are name0, name1, " in str(unknown_name("thing", "qqq", many))
-    assert "did you mean 'b'?" in str(unknown_name("thing", "other", ("a", "b"), synonyms={"other": "b"}))

@@ -101,7 +101,7 @@ def test_other_engines_refuse_to_balance(built: Built, kind: str) -> None:
     """The error names those that can."""
     with (
         open_index(built.path(kind)).searcher() as searcher,
-        pytest.raises(MilcoError, match=f"`balance=lang`: engine {kind} "),
+        pytest.raises(MilcoError, match=f"balance='lang': engine {kind} "),
     ):
         searcher.search(queries_for(kind), 5, balance=Balance("lang"))
 
@@ -112,15 +112,15 @@ def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str)
     for kind, field, message in (
         (engine, "lang", r"stores no fields to balance by.*milco index --store"),
         (f"{engine}-stored", "lng", "unknown field .* 'lng': did you mean 'lang'"),
-        (f"{engine}-stored", "tags", "`balance=tags`: .* is strings: balance needs a field with one value"),
-        (f"{engine}-stored", "a.b", "`balance=a.b`: .* is mixed: balance needs a field with one value"),
-        (f"{engine}-stored", "year", "`balance=year`: .* is number: "),
+        (f"{engine}-stored", "tags", "balance='tags': .* is strings: balance needs a field with one value"),
+        (f"{engine}-stored", "a.b", "balance='a.b': .* is mixed: balance needs a field with one value"),
+        (f"{engine}-stored", "year", "balance='year': .* is number: "),
     ):
         with open_index(built.path(kind)).searcher() as searcher, pytest.raises(MilcoError, match=message):
             searcher.search(queries_for(engine), 5, balance=Balance(field))
     with open_index(built.path(f"{engine}-stored")).searcher() as searcher:
         searcher.num_documents, searcher._values["lang"] = 9, dict.fromkeys("abcde", 1) | {"f": 4}
-        with pytest.raises(MilcoError, match="`balance=lang`: it has 6 different values in 9 documents: balance needs"):
+        with pytest.raises(MilcoError, match="balance='lang': it has 6 different values in 9 documents: balance needs"):
             searcher.search(queries_for(engine), 5, balance=Balance("lang"))
 
 

@@ -134,12 +134,12 @@ def test_only_texts_that_the_old_store_lacks_are_encoded(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--max-length", "9"], "encoded with max_length 512, not 9: encode with --max-length 512, or without --reuse"),
-        (["--prune", "top-k:3"], "encoded with pruning None, not 'top-k:3': encode without --prune, or without"),
-        (["--views", "pivot"], "not ['pivot']: encode with --views pivot source, or without --reuse"),
-        (["--format", "parquet"], "encoded with format 'jsonl', not 'parquet': encode with --format jsonl, or"),
-        (["--dtype", "bfloat16"], "encoded with dtype 'float32', not 'bfloat16': encode with --dtype float32, or"),
-        (["--encoder", "mini"], f"encode with --encoder {CHECKPOINT}, or without --reuse"),
+        (["--max-length", "9"], "encoded with max_length 512, not 9. Encode with --max-length 512, or without --reuse"),
+        (["--prune", "top-k:3"], "encoded with pruning None, not 'top-k:3'. Encode without --prune, or without"),
+        (["--views", "pivot"], "not ['pivot']. Encode with --views pivot source, or without --reuse"),
+        (["--format", "parquet"], "encoded with format 'jsonl', not 'parquet'. Encode with --format jsonl, or"),
+        (["--dtype", "bfloat16"], "encoded with dtype 'float32', not 'bfloat16'. Encode with --dtype float32, or"),
+        (["--encoder", "mini"], f"Encode with --encoder {CHECKPOINT}, or without --reuse"),
         (["--reuse", "nowhere"], "no vectors at nowhere"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_store_to_reuse_must_be_intact(
     """A changed part, changed digests, and the output itself are refused."""
     store = shutil.copytree(old / "jsonl", tmp_path / "old")
     assert encode(changed, store, "--reuse", str(store), "--overwrite") == 2
-    assert f"--reuse {store} is also --output: choose another --output" in capsys.readouterr().err
+    assert f"--output {store}: --reuse reads it" in capsys.readouterr().err
     for file in ("digests/part-00001.npy", "parts/part-00001.jsonl"):
         before = (store / file).read_bytes()
         (store / file).write_bytes(before.replace(before[-9:-4], b"xxxxx"))
@@ -187,7 +187,7 @@ def test_a_store_of_an_earlier_version_is_complete_and_not_reused(
     assert content(store) == before
     assert main(["verify", str(store)]) == 0
     assert encode(changed, tmp_path / "new", *FORMATS["jsonl"], "--reuse", str(store)) == 2
-    assert "without digests of its texts: omit --reuse once" in capsys.readouterr().err
+    assert "without digests of its texts. Omit --reuse once" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
@@ -203,9 +203,9 @@ def test_another_variant_in_the_configuration_of_a_checkpoint_is_refused(
     config = checkpoint / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"pivot_top_k": 2}))
     assert encode(corpus, store, *options) == 2
-    assert f"{store} was begun with pivot_top_k None, not 2: choose another --output" in capsys.readouterr().err
+    assert f"{store} was begun with pivot_top_k None, not 2. Choose another --output" in capsys.readouterr().err
     assert encode(corpus, tmp_path / "new", *options, "--reuse", str(store)) == 2
-    assert "encoded with pivot_top_k None, not 2: encode with the same config.json" in capsys.readouterr().err
+    assert "encoded with pivot_top_k None, not 2. Encode with the same config.json" in capsys.readouterr().err
     assert content(store) == before
 
 

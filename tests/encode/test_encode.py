@@ -273,7 +273,7 @@ def test_overwrite_is_refused_while_another_process_writes(
     plan = StoreManifest(format_version=1, kind="documents", texts=50, corpus="other", scale=1.0)
     anew = arguments(corpus, tmp_path / "v", "--overwrite")
     with StoreWriter(tmp_path / "v", plan):
-        refused(anew, capsys, "another process is writing", "stop it, or wait for it, before --overwrite")
+        refused(anew, capsys, "another process is writing", "Stop it, or wait for it, before --overwrite")
         assert [name for name in contents(tmp_path / "v") if PARTIAL not in name] == ["plan.json"]
     assert main(anew) == 0
 
@@ -371,7 +371,7 @@ def test_a_corpus_and_its_topics_have_different_default_outputs(
             assert main(argv) == 2
             stderr = capsys.readouterr().err
             assert f"vectors/{output} holds vectors of {there}, not of " in stderr
-            assert "choose another --output\n" in stderr and "--overwrite" not in stderr
+            assert "Choose another --output.\n" in stderr and "--overwrite" not in stderr
 
 
 def test_long_documents_become_passages(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -452,13 +452,12 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
         (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "mini"]),
         (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
         (["--scale", "nan"], ["--scale nan: must be above 0"]),
-        (["--dtype", "float16"], ["'float16'", "bfloat16"]),
+        (["--dtype", "float16"], ["--dtype float16", "bfloat16"]),
         (["--device", "cuda:7"], ["cuda:7", "--device cpu"]),
         (["--max-length", "9999"], ["9999", "3 to 512"]),
         (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
         (["--shard-id", "2", "--shard-num", "2"], ["--shard-id 2", "0 to 1"]),
-        (["--text", "x"], ["--corpus and --text"]),
-        (["--top-k", "3"], ["--top-k is for --text", "--prune top-k:K"]),
+        (["--top-k", "3"], ["--top-k requires --text"]),
     ],
 )
 def test_a_bad_option_is_one_clear_line(
@@ -516,10 +515,10 @@ def test_overwrite_removes_only_a_store(
     """--overwrite is refused for a directory that is not a vector store: it may be somebody's home, or an index."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / name).write_text(content)
-    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "never replaced: choose another")
+    refused(arguments(corpus, tmp_path / "home", "--overwrite"), capsys, "home", "never replaced. Choose another")
     assert (tmp_path / "home" / name).read_text() == content
     (tmp_path / "file").write_text("dear")
-    refused(arguments(corpus, tmp_path / "file", "--overwrite"), capsys, "file", "never replaced: choose another")
+    refused(arguments(corpus, tmp_path / "file", "--overwrite"), capsys, "file", "never replaced. Choose another")
     assert (tmp_path / "file").read_text() == "dear"
 
 

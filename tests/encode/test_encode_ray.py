@@ -80,8 +80,8 @@ def test_ray_assigns_devices(cluster: None) -> None:
     assert cluster_devices("auto") == cluster_devices("cpu") == ["cpu"]
     assert cluster_devices("cpu,cpu,cpu") == ["cpu"] * 3
     for names, expected in (
-        ("cuda:0", "`device=cuda:0`: Ray assigns devices"),
-        ("cuda", "`device=cuda`: the Ray cluster has no GPU"),
+        ("cuda:0", "device='cuda:0': Ray assigns devices"),
+        ("cuda", "device='cuda': the Ray cluster has no GPU"),
     ):
         with pytest.raises(MilcoError, match=expected):
             cluster_devices(names)

@@ -122,7 +122,7 @@ def test_prompts_wide_heads_and_top_k_are_the_models(tmp_path: Path) -> None:
     encoder = load(tmp_path / "model")
     assert_close(encoder.encode_query(TEXTS), model.encode_query(TEXTS))
     assert_close(encoder.encode_document(TEXTS), model.encode_document(TEXTS))
-    with pytest.raises(MilcoError, match="`split_passages` would put the prompt 'the book ' before the first passage"):
+    with pytest.raises(MilcoError, match="split_passages would put the prompt 'the book ' before the first passage"):
         encoder.tokenizer.passages(TEXTS, 9)
 
 

@@ -114,7 +114,7 @@ def test_names_stand_for_all_or_some_devices(
 def test_devices_of_one_store_are_of_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU next to a GPU is refused, and so is a GPU that this machine does not have."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(MilcoError, match="`device=cuda:0,cpu`: the devices that fill one store must be of one type"):
+    with pytest.raises(MilcoError, match="device='cuda:0,cpu': the devices that fill one store must be of one type"):
         choose_devices("cuda:0,cpu")
-    with pytest.raises(MilcoError, match="`device=cuda:1` is not available: torch finds 1 of this type"):
+    with pytest.raises(MilcoError, match="device='cuda:1': torch finds 1 of this type"):
         choose_devices("cuda:0,cuda:1")

@@ -381,19 +381,19 @@ def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:1", "tpu", ""])
 def test_unknown_devices_are_refused(name: str) -> None:
     """A device is "auto", "cpu", or a type of GPU, with or without a number."""
-    with pytest.raises(MilcoError, match=r"unknown device .*auto, cpu, cuda, mps, xpu\. A GPU may be numbered"):
+    with pytest.raises(MilcoError, match=r"device='.*': must be auto, cpu, cuda, mps or xpu"):
         choose_device(name)
 
 
 def test_several_devices_are_refused_where_one_is_taken() -> None:
     """Only a store is filled by several."""
-    with pytest.raises(MilcoError, match="`device=cpu,cpu`: this takes one device"):
+    with pytest.raises(MilcoError, match="device='cpu,cpu': this takes one device"):
         choose_device("cpu,cpu")
 
 
 def test_a_missing_gpu_is_refused() -> None:
     """The error states how many GPUs there are, before anything is loaded."""
-    with pytest.raises(MilcoError, match=r"`device=cuda:99` is not available: torch finds \d+ of this type"):
+    with pytest.raises(MilcoError, match=r"device='cuda:99': torch finds \d+ of this type"):
         MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
 
 
@@ -465,7 +465,7 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
     for field in ("weight_hash", "tokenizer_hash"):
         with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, not"):
             open_query_encoder(convert(manifest | {field: "other"}, StoreManifest), device="cpu")
-    with pytest.raises(MilcoError, match="pass `encoder` to encode the queries"):
+    with pytest.raises(MilcoError, match="pass encoder to encode the queries"):
         open_query_encoder(StoreManifest(scale=1.0))
     with pytest.raises(MilcoError, match=r"was loaded with english_prefix '.*', but .* were encoded with 'x_'"):
         open_query_encoder(convert(manifest | {"english_prefix": "x_"}, StoreManifest), milco)

@@ -118,9 +118,7 @@ def test_what_a_table_cannot_do_is_one_error(
     assert (
         main(["encode", "--corpus", str(root / "docs.tsv"), "--encoder", table, "--output", str(tmp_path / "v")]) == 2
     )
-    assert (
-        f"is a query table, which encodes --topics only: encode documents with {CHECKPOINT}" in capsys.readouterr().err
-    )
+    assert f"a query table encodes topics only, documents are encoded by {CHECKPOINT}" in capsys.readouterr().err
     assert main(["explain", "--index", str(root / "index"), "--encoder", table, "--query", "music", "--doc", "d0"]) == 2
     assert "cannot be explained" in capsys.readouterr().err
     assert main(["encode", "query-table", "--encoder", table, "--output", str(tmp_path / "t")]) == 2
@@ -152,7 +150,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is up to date\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-    with pytest.raises(MilcoError, match=r"table was begun with top_k .*, not 5: .*`overwrite=True`"):
+    with pytest.raises(MilcoError, match=r"table was begun with top_k .*, not 5: .*overwrite=True"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 

@@ -137,4 +137,4 @@ def test_the_command_adds_measures(
     assert heads.split() == ["run", "R@100", "PEER@100", "OwnLanguage@10"]
     assert values.split() == ["run", "1.0000", "0.0495", "0.5000"]
     assert main([*given, "--corpus", "sample"]) == 2
-    assert "--corpus is for --fairness" in capsys.readouterr().err
+    assert "--corpus requires --fairness" in capsys.readouterr().err

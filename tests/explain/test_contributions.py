@@ -140,7 +140,7 @@ def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.
             assert one.score == pytest.approx(one.total)
             assert abs(one.difference or 0) < 1e-6
             assert source[0] is None or not one.notes
-    with pytest.raises(MilcoError, match="`corpus` or `vectors`"):
+    with pytest.raises(MilcoError, match="corpus or vectors"):
         explainer(built).explain(query)
 
     class Changed:

@@ -137,7 +137,7 @@ def test_a_collection_with_other_vectors_is_never_changed(
     assert fill(server, changed, "taken") == 2
     assert "--collection" in capsys.readouterr().err
     assert fill(server, changed, "missing", "--since", str(store)) == 2
-    assert "--since: missing" in capsys.readouterr().err
+    assert "--since needs missing" in capsys.readouterr().err
 
 
 def test_a_collection_of_others_is_never_changed(
@@ -298,7 +298,7 @@ def test_shards_and_replicas_are_those_of_servers_that_have_them(
     assert "cannot have several nodes, shards and replicas, elasticsearch and opensearch can" in capsys.readouterr().err
     command = ["export", "--to", "opensearch", "--vectors", str(store), "--output", str(tmp_path / "out")]
     assert main([*command, option, "2"]) == 2
-    assert f"{option} is for --url" in capsys.readouterr().err
+    assert f"{option} requires --url" in capsys.readouterr().err
 
 
 def test_a_missing_client_names_the_package(

@@ -111,7 +111,7 @@ def test_fields_that_changed_are_written_again(
         assert searcher.documents([first])[first].fields["year"] == 1999
     capsys.readouterr()
     assert fill(server, store, "fields") == 2
-    assert "fields of" in (err := capsys.readouterr().err) and "was filled with documents: pass --store" in err
+    assert "fields of" in (err := capsys.readouterr().err) and "was filled with documents. Pass --store" in err
 
 
 def test_unchanged_documents_are_compared_in_batches(

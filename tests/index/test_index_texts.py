@@ -98,8 +98,8 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
     """Before anything is encoded."""
     index = Index.build(TEXTS, tmp_path / "index", encoder=encoder)
     for options, message in (
-        ({"source": TEXTS, "prune": ["top-k:3"]}, "`prune` is for vectors, not for texts"),
-        ({"source": TEXTS, "since": "vectors"}, "`since` is for vectors, not for texts"),
+        ({"source": TEXTS, "prune": ["top-k:3"]}, "prune is for vectors, not for texts"),
+        ({"source": TEXTS, "since": "vectors"}, "since is for vectors, not for texts"),
         ({"source": ["a", ("0", "b")]}, "duplicate id '0'"),
         ({"source": TEXTS, "encoder": "mini"}, "does not fit: the vectors were encoded by"),
         ({"source": [Document("d", "", "x", {"raw": 1})]}, "cannot store a field named 'raw'"),
@@ -119,8 +119,8 @@ def test_texts_without_terms_are_named_as_they_were_given(encoder: MilcoEncoder,
 def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:
     """Before anything is encoded or written."""
     for options, message in (
-        ({"ids": ["a", "b"]}, "`ids` is for vectors, not for texts"),
-        ({"shard_num": 2}, "`shard_num` is for vectors"),
+        ({"ids": ["a", "b"]}, "ids is for vectors, not for texts"),
+        ({"shard_num": 2}, "shard_num is for vectors"),
         ({"prune": ["top:3"]}, "unknown pruning 'top'"),
     ):
         with pytest.raises(MilcoError, match=message):

@@ -81,7 +81,7 @@ def test_the_commands_balance_languages(tmp_path: Path, capsys: pytest.CaptureFi
     assert {one["document"]: one["score"] for one in explained} == pytest.approx(expected)
     assert all(one["difference"] == 0 for one in explained)
     assert explain(["--query", QUERY, "--text", "x", "--balance", "lang"]) == 2
-    assert "omit --balance or --text" in capsys.readouterr().err
+    assert "--text and --balance exclude each other" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_searcher_reports_an_unknown_field_before_it_encodes(tmp_path: Path) -
                 opened.search(QUERY, **options)  # type: ignore[arg-type]
         with pytest.raises(MilcoError, match="did you mean 'lang'"):
             opened.explain(QUERY, "ar", balance="lng")
-        with pytest.raises(MilcoError, match="`k=0`"):
+        with pytest.raises(MilcoError, match="k=0"):
             opened.search(QUERY, 0)
 
 

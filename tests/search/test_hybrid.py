@@ -76,19 +76,19 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
     with Searcher.open(indexes, device="cpu", fuse="rrf") as searcher:
         with pytest.raises(MilcoError, match=r"pivot stores no fields to filter by"):
             searcher.search(QUERIES[0], filters={"lang": "en"})
-        with pytest.raises(MilcoError, match="explain the score in one of them"):
+        with pytest.raises(MilcoError, match="Explain the score in one of them: index="):
             searcher.explain(QUERIES[0], "phone")
         with pytest.raises(MilcoError, match="give texts"):
             list(search_topics(searcher, SearchTopics(["1"], vectors=[{"m_a": 1.0}]), SearchRequest()))
     for arguments, message in (
-        ({"path": indexes}, "set `fuse=rrf`"),
-        ({"path": indexes[0], "fuse": "rrf"}, "`fuse` is for several indexes"),
-        ({"path": indexes[:1], "fuse": "rrf"}, "`fuse` is for several indexes"),
+        ({"path": indexes}, "Pass fuse='rrf'"),
+        ({"path": indexes[0], "fuse": "rrf"}, "fuse requires several indexes"),
+        ({"path": indexes[:1], "fuse": "rrf"}, "fuse requires several indexes"),
         ({"path": [indexes[0]] * 2, "fuse": "rrf"}, "is given twice"),
         ({"path": indexes, "fuse": "rrff"}, "did you mean 'rrf'"),
-        ({"path": indexes, "fuse": "rrf", "weights": [1]}, "give one for each of 2"),
-        ({"path": indexes, "fuse": "rrf", "weights": [1, 0]}, "`weights=0`: must be above 0"),
-        ({"path": indexes, "fuse": "rrf", "alpha": 0.5}, "`alpha` is for one index"),
+        ({"path": indexes, "fuse": "rrf", "weights": [1]}, "must be one for each of 2"),
+        ({"path": indexes, "fuse": "rrf", "weights": [1, 0]}, "weights=0: must be above 0"),
+        ({"path": indexes, "fuse": "rrf", "alpha": 0.5}, "alpha is for one index"),
     ):
         with pytest.raises(MilcoError, match=message):
             Searcher.open(**arguments)
@@ -113,10 +113,10 @@ def test_the_command_fuses_hits_and_runs(
     assert list(read_run(run)["0"])[:1] == [answer["hits"][0]["docid"]]
     capsys.readouterr()
     for more, message in (
-        (["--index", *names], "to search several indexes together, give --fuse rrf"),
-        (["--index", names[0], "--fuse", "rrf"], "--fuse rrf is for several indexes"),
+        (["--index", *names], "Pass --fuse rrf to search them together"),
+        (["--index", names[0], "--fuse", "rrf"], "--fuse requires several indexes"),
         ([*common, "--alpha", "0.5"], "--alpha is for one index"),
-        (["--index", names[0], "--weights", "1"], "--weights is for --fuse"),
+        (["--index", names[0], "--weights", "1"], "--weights requires several indexes"),
     ):
         assert main([*more, "--query", "x"]) == 2
         assert message in capsys.readouterr().err

@@ -57,9 +57,9 @@ def test_missing_texts_are_refused_and_nothing_is_written(
     output = tmp_path / "new.txt"
     line = arguments(files, output)
     for command, message in (
-        ([*line, "--corpus", str(few)], "the text of document 'b' is not available: give the --corpus of the run"),
-        (line, "give one of --index and --corpus"),
-        ([*line, "--corpus", corpus, "--index", "x"], "give one of --index and --corpus"),
+        ([*line, "--corpus", str(few)], "the text of document 'b' is not available. Give the --corpus of the run"),
+        (line, "give exactly one of --index, --corpus"),
+        ([*line, "--corpus", corpus, "--index", "x"], "give exactly one of --index, --corpus"),
         ([str(topics) if word.endswith("topics.tsv") else word for word in [*line, "--corpus", corpus]], "topic '1'"),
         (
             ["nowhere" if word.endswith("model") else word for word in [*line, "--corpus", corpus]],

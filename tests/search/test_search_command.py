@@ -118,7 +118,7 @@ def test_a_run_whose_name_ends_in_gz_is_compressed(index: Path, topics: Path, tm
 def test_alpha_needs_texts(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Encoded topics and weights outside 0 to 1 are refused; a single view: test_query_encoder.py."""
     to = ["--index", index, "--output", tmp_path / "run.txt"]
-    assert "holds vectors, nothing is encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
+    assert "holds vectors, which are not encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
     assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
     assert not (tmp_path / "run.txt").exists()
 
@@ -214,7 +214,7 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     assert "has the topic id 'q' 2 times" in refused(capsys, *to, "--topics", twice)
     assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
     assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
-    assert "nothing is encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
+    assert "which are not encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
     assert "is a directory" in refused(
         capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
     )

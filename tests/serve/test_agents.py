@@ -113,7 +113,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["weighted"]["score"] == pytest.approx(weighted.shown_score) != found["explain"]["score"]
     assert found["document"]["text"] == DOCUMENTS[2]["text"]
     assert "has no document 'no'" in found["unknown"]
-    assert "`k=1000`" in found["too many"]
+    assert "k=1000" in found["too many"]
     assert "unknown argument 'filter': did you mean 'filters'?" in found["misnamed"]
     assert not any(tool.input_schema["additionalProperties"] for tool in found["tools"].values())
 

@@ -117,12 +117,12 @@ def test_several_queries_are_answered_as_single_ones(client: TestClient) -> None
     for body, message in (
         ({"queries": []}, "number of queries 0: must be from 1 to 32"),
         ({"queries": ["x"] * 33}, "number of queries 33"),
-        ({"queries": ["x", " "]}, "`queries.1` is empty"),
+        ({"queries": ["x", " "]}, "queries.1 is empty"),
         ({"queries": ["x"], "ofset": 1}, "did you mean 'offset'?"),
-        ({"queries": "x"}, "`queries` expects a list"),
-        ({"queries": ["x"], "k": True}, "`k` expects an integer, got true"),
-        ({"queries": ["x"], "k": "5"}, "`k` expects an integer, got '5'"),
-        ({"queries": ["x"], "max_passage": 1}, "`max_passage` expects true or false, got 1"),
+        ({"queries": "x"}, "queries expects a list"),
+        ({"queries": ["x"], "k": True}, "k expects an integer, got true"),
+        ({"queries": ["x"], "k": "5"}, "k expects an integer, got '5'"),
+        ({"queries": ["x"], "max_passage": 1}, "max_passage expects true or false, got 1"),
         ({"queries": ["x"], "filter": ["lang=en"]}, "did you mean 'filters'?"),
     ):
         refused = client.post("/search", json=body)
@@ -249,7 +249,7 @@ def test_fields_are_listed_with_their_values(dated: TestClient) -> None:
     assert (year.name, year.type, year.distinct) == ("year", "number", 8)
     assert [(one.value, one.documents) for one in decade.values] == [("1990", 4)]
     assert [(one.value, one.documents) for one in year.values] == [("1996", 1)]
-    for wrong, message in (("values=-1", "`values=-1`"), ("value=1", "did you mean 'values'?")):
+    for wrong, message in (("values=-1", "values=-1"), ("value=1", "did you mean 'values'?")):
         refused = dated.get(f"/fields?{wrong}")
         assert (refused.status_code, message in refused.json()["error"]) == (400, True)
 
@@ -335,17 +335,17 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        ("/search", 400, "`q` is required"),
+        ("/search", 400, "q is required"),
         (f"/search?q={'x' * 3000}", 400, "3,000 characters"),
-        ("/search?q=x&k=5000", 400, "`k=5000`"),
-        ("/search?q=x&offset=995", 400, "`offset=995`, `k=10`"),
-        ("/search?q=x&k=ten", 400, "`k` expects an integer, got 'ten'"),
-        ("/search?q=x&alpha=nan", 400, "`alpha=nan`"),
+        ("/search?q=x&k=5000", 400, "k=5000"),
+        ("/search?q=x&offset=995", 400, "offset=995: k=10"),
+        ("/search?q=x&k=ten", 400, "k expects an integer, got 'ten'"),
+        ("/search?q=x&alpha=nan", 400, "alpha=nan"),
         ("/search?q=x&ofset=1", 400, "unknown parameter 'ofset': did you mean 'offset'?"),
         ("/search?q=x&views=pivot&alpha=.5", 400, "but this search only uses the pivot view"),
-        ("/search?q=x&views=pivto", 400, "`views` 'pivto'"),
+        ("/search?q=x&views=pivto", 400, "views 'pivto'"),
         ("/explain?q=x&docid=no", 404, "has no document 'no'"),
-        ("/explain?q=x", 400, "`docid`"),
+        ("/explain?q=x", 400, "docid"),
         ("/documents/no", 404, "has no document 'no'"),
         ("/serach?q=x", 404, "there is nothing at '/serach': see /docs"),
     ],
@@ -363,11 +363,11 @@ def test_errors_are_one_line_of_json(client: TestClient, path: str, status: int,
     ("body", "status", "message"),
     [
         (b"{", 400, "the body is not valid JSON: Expecting property name"),
-        (b'{"texts": "a"}', 400, "`texts` expects a list, got 'a'"),
-        (b'{"texts": [1]}', 400, "`texts.0`"),
+        (b'{"texts": "a"}', 400, "texts expects a list, got 'a'"),
+        (b'{"texts": [1]}', 400, "texts.0"),
         (b'{"texts": []}', 400, "number of texts 0: must be from 1 to 64"),
         (b'{"texts": ["a"], "knd": "document"}', 400, "did you mean 'kind'?"),
-        (b'{"texts": ["\\ud800"]}', 400, "`texts.0` expects a string without lone surrogates"),
+        (b'{"texts": ["\\ud800"]}', 400, "texts.0 expects a string without lone surrogates"),
         (b'{"texts": ["a"], "kind": "document", "alpha": 0.5}', 400, "alpha weighs the views of queries"),
         (b'{"texts": ["' + b"x" * 2**20 + b'"]}', 413, "the body has more than 1,048,576 bytes"),
     ],

@@ -136,16 +136,16 @@ def test_requests_in_work_are_finished_when_the_server_stops() -> None:
 
 def test_an_unavailable_address_is_one_line(served: Served) -> None:
     """With another port as the fix."""
-    with pytest.raises(MilcoError, match=f"`port={served.port}`"):
+    with pytest.raises(MilcoError, match=f"port={served.port}"):
         listen("127.0.0.1", served.port)
-    with pytest.raises(MilcoError, match=r"`host=203\.0\.113\.7`"):
+    with pytest.raises(MilcoError, match=r"host='203\.0\.113\.7'"):
         listen("203.0.113.7", 0)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "203.0.113.7", ""])
 def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
     """One that cannot be guessed."""
-    with pytest.raises(MilcoError, match=r"`host=.*MILCO_TOKEN.*`token`"):
+    with pytest.raises(MilcoError, match=r"host='.*MILCO_TOKEN.*token"):
         validate_token(host, "")
     with pytest.raises(MilcoError, match="at least 16 ASCII characters"):
         validate_token(host, "secret")
@@ -161,14 +161,14 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
         (("--k", "0"), "--k 0"),
         (("--alpha", "-1"), "--alpha -1"),
         (("--index", "nowhere"), "no index at nowhere"),
-        (("--index", "a", "b"), "to search several indexes together, give --fuse rrf"),
+        (("--index", "a", "b"), "Pass --fuse rrf to search them together"),
         (("--index", "a", "b", "--fuse", "rrf", "--alpha", "0.5"), "--alpha is for one index"),
         (("--index", "nowhere", "b", "--fuse", "rrf"), "no index at nowhere"),
         (("--host", "0.0.0.0", "--index", "nowhere"), "--host 0.0.0.0"),
         (("--token", "short", "--index", "nowhere"), "at least 16 ASCII characters"),
-        (("--access-log", "nowhere/access.log", "--index", "nowhere"), "--access-log nowhere/access.log cannot be"),
+        (("--access-log", "nowhere/access.log", "--index", "nowhere"), "--access-log nowhere/access.log: cannot be"),
         (("--trust-proxy", "10.0.0.1", "proxy.example", "--index", "nowhere"), "--trust-proxy proxy.example"),
-        (("--mcp", "--host", "0.0.0.0"), "--host is for the server"),
+        (("--mcp", "--host", "0.0.0.0"), "--mcp and --host exclude each other"),
     ],
 )
 def test_bad_options_are_one_line(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:

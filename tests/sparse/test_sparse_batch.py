@@ -367,14 +367,14 @@ def test_an_impact_above_the_limit_is_refused(scale: float, weight: float) -> No
     """Above 2^31 - 1 there is one clear error on both sides, and no integer overflow."""
     batch = batch_of([{"w0": 0.25}, {"w1": weight}])
     for quantize_side in (lambda: quantize(batch, scale), lambda: quantize_vector({"w0": 0.25, "w1": weight}, scale)):
-        with pytest.raises(MilcoError, match=r"2,147,483,647.*`scale`"):
+        with pytest.raises(MilcoError, match=r"2,147,483,647.*scale"):
             quantize_side()
 
 
 @pytest.mark.parametrize("scale", [float("nan"), float("inf"), float("-inf"), 0, -1, 1e30])
 def test_an_invalid_scale_is_refused(scale: float) -> None:
     """A scale is above 0 and leaves room for a weight of 1."""
-    with pytest.raises(MilcoError, match=re.escape(f"`scale={scale:g}`")):
+    with pytest.raises(MilcoError, match=re.escape(f"scale={scale:g}")):
         validate_scale(scale)
 
 

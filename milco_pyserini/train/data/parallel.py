@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.options import validate_number
 from milco_pyserini.train.data.bitext import BitextSource
 from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
@@ -55,13 +55,13 @@ class ParallelCollection:
                 digest.update("\t".join(pair).encode())
                 rows.setdefault(pair.english, {ENGLISH: [pair.english]}).setdefault(pair.language, []).append(pair.text)
         if len(rows) < 2:
-            raise MilcoError(f"`parallel={name}`: {len(rows)} English sentences, but contrast needs at least 2")
+            raise ParameterError("parallel", name, f"{len(rows)} English sentences, but contrast needs at least 2")
         by_language: dict[str, list[int]] = {}
         for number, row in enumerate(rows.values()):
             for language in row.keys() - {ENGLISH}:
                 by_language.setdefault(language, []).append(number)
         if not by_language:
-            raise MilcoError(f"`parallel={name}`: every sentence is English, but contrast needs another language")
+            raise ParameterError("parallel", name, "every sentence is English, but contrast needs another language")
         places = {language: np.array(numbers) for language, numbers in sorted(by_language.items())}
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
@@ -104,9 +104,11 @@ class ParallelStream(ExampleStream):
         self._reach = 2 * _NEIGHBORS if concatenate else 0
         for collection in collections:
             if len(collection.rows) < 2 * block * (self._reach + 1):
-                raise MilcoError(
-                    f"`parallel={collection.name}`: {len(collection.rows):,} English sentences are too few for batches "
-                    f"of {block} groups; lower `batch_size`"
+                raise ParameterError(
+                    "parallel",
+                    collection.name,
+                    f"{len(collection.rows):,} English sentences are too few for batches of {block} groups; "
+                    + Message("lower {batch_size}"),
                 )
         given = [share for share in shares.values() if share is not None]
         mean = sum(given) / len(given) if given else 1.0

@@ -1,0 +1,181 @@
+"""milco search fuse and rerank: runs made of runs."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.defaults import DTYPES, RUNS, directory_name
+from milco_pyserini.errors import MilcoError, Parameter, parameter
+from milco_pyserini.options import one_of, option
+from milco_pyserini.request import HYBRID_METHODS
+
+if TYPE_CHECKING:
+    from milco_pyserini.corpora import Document
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Fuse runs as Pyserini does, or by normalized scores.
+
+    rrf sums 1 / (--rrf-k + rank); rsf takes the mean of min-max normalized
+    scores; interpolation weighs the scores of two runs by --alpha and 1 - alpha; average takes
+    the mean score. A document that a run does not have gets nothing from it.
+
+      milco search fuse --runs runs/bm25.txt runs/milco.txt
+    """
+
+    runs: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs; their scores order the documents")
+    output: Path | None = option(None, metavar="FILE", help="the fused run (default: runs/A+B.METHOD.txt)")
+    method: str = option("rrf", choices=("rrf", "rsf", "interpolation", "average"), help="fusion method")
+    weights: tuple[float, ...] = option(
+        (),
+        above=0,
+        metavar="X",
+        requires=Parameter("method", HYBRID_METHODS),
+        help="rrf, rsf: a weight for each run (default: equal)",
+    )
+    rrf_k: int | None = option(
+        None,
+        minimum=1,
+        requires=Parameter("method", ("rrf",)),
+        help="rrf: the larger, the less the first ranks dominate (default: 60)",
+    )
+    alpha: float | None = option(
+        None,
+        minimum=0,
+        maximum=1,
+        requires=Parameter("method", ("interpolation",)),
+        help="interpolation: weight of the first run (default: 0.5)",
+    )
+    normalize: bool = option(
+        False,
+        requires=Parameter("method", ("interpolation", "average")),
+        help="interpolation, average: min-max normalize the scores of each run and topic first",
+    )
+    depth: int = option(1000, minimum=1, metavar="K", help="documents of each run and topic that count")
+    k: int = option(1000, minimum=1, names=("--hits",), help="documents per topic in the fused run")
+    tag: str | None = option(None, help="last column of the run (default: milco-METHOD)")
+    overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
+
+
+@dataclass(frozen=True)
+class RerankOptions:
+    """Rerank a run by a cross-encoder, which reads a query and a document together.
+
+    The first --k documents of each topic are scored, and are the new run. Texts are those of --corpus, or those that
+    --index stores or was made of.
+
+      milco search rerank --run runs/milco.txt --topics miracl-ar-dev --corpus miracl-ar \\
+        --encoder BAAI/bge-reranker-v2-m3
+    """
+
+    run: Path = option(metavar="FILE", help="TREC or MS MARCO run")
+    topics: str = option(metavar="NAME|FILE", help="topics of the run: a name, or texts (TSV, JSONL, TREC)")
+    encoder: str = option(metavar="NAME|DIR", help="cross-encoder: a sequence classifier with one logit")
+    index: Path | None = option(None, metavar="DIR", help="index of the run, for its documents")
+    corpus: str | None = option(None, metavar="NAME|PATH", help="documents of the run")
+    output: Path | None = option(None, metavar="FILE", help="the new run (default: runs/RUN.reranked.txt)")
+    k: int = option(100, minimum=1, names=("--hits",), help="documents per topic that are scored")
+    tag: str = option("milco-rerank", help="last column of the run")
+    overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
+    max_length: int = option(512, minimum=8, help="tokens of query and document together")
+    batch_size: int = option(64, minimum=1, help="pairs per forward pass")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option("auto", choices=DTYPES, help="dtype of the forward pass")
+
+    def conflicts(self) -> Iterator[MilcoError]:
+        """Yield an error unless one source of texts is given."""
+        return one_of(self, "index", "corpus")
+
+
+def fuse(options: FuseOptions) -> None:
+    """Fuse and write the run. Raises MilcoError before anything is written if something does not fit."""
+    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
+    from milco_pyserini.io.lines import first_line
+    from milco_pyserini.io.runs import MSMARCO_COLUMNS, read_run, validate_tag, write_hits
+    from milco_pyserini.search.fusion import fuse as fuse_runs
+
+    tag = options.tag or f"milco-{options.method}"
+    validate_tag(tag)
+    names = "+".join(directory_name(str(path)) for path in options.runs)
+    output = options.output or RUNS / f"{names}.{options.method}.txt"
+    if output != STDOUT:
+        validate_output_file(output, overwrite=True)
+    is_new = options.overwrite or not output.exists()
+    runs = []
+    for path in options.runs:
+        run = read_run(path)
+        if options.method != "rrf" and len(first_line(path).split()) == MSMARCO_COLUMNS:
+            fix = "Fuse it with " + parameter("method", "rrf")
+            raise MilcoError(f"{path} has ranks and no scores (MS MARCO)", fix)
+        unsorted = sum(list(scores.values()) != sorted(scores.values(), reverse=True) for scores in run.values())
+        if unsorted:
+            log(f"{path}: {counted(unsorted, 'topic')} not sorted by score; scores are used")
+        runs.append(run)
+    if not set.intersection(*map(set, runs)):
+        raise MilcoError(
+            f"{' and '.join(map(str, options.runs))} have no topic in common: fuse runs of the same topics"
+        )
+    topics = set().union(*runs)
+    for path, run in zip(options.runs, runs, strict=True):
+        if missing := len(topics) - len(run):
+            log(f"{path} lacks {missing:,} of {counted(len(topics), 'topic')}: they come only from the other runs")
+    fused = fuse_runs(
+        runs,
+        options.method,
+        rrf_k=options.rrf_k or 60,
+        weights=options.weights or None,
+        alpha=0.5 if options.alpha is None else options.alpha,
+        normalize=options.normalize,
+        depth=options.depth,
+        k=options.k,
+    )
+    with text_output(output, options.overwrite) as handle:
+        for topic, hits in fused:
+            write_hits(handle, topic, hits, "trec", tag)
+    if is_new:
+        place = "stdout" if output == STDOUT else output
+        log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
+
+
+def rerank(options: RerankOptions) -> None:
+    """Rerank and write the run. Raises MilcoError before anything is written if something does not fit."""
+    from milco_pyserini.corpora import open_corpus, open_topics
+    from milco_pyserini.index.documents import DiskDocuments
+    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
+    from milco_pyserini.io.runs import read_run, validate_tag, write_hits
+    from milco_pyserini.search.reranking import CrossEncoder
+    from milco_pyserini.search.reranking import rerank as rerank_run
+    from milco_pyserini.search.searcher import Searcher
+
+    validate_tag(options.tag)
+    output = options.output or RUNS / f"{directory_name(str(options.run))}.reranked.txt"
+    if output != STDOUT:
+        validate_output_file(output, options.overwrite)
+    run = read_run(options.run)
+    queries = {topic.id: topic.text for topic in open_topics(options.topics)}
+    # Before all documents are read.
+    scorer = CrossEncoder(options.encoder, options.max_length, options.batch_size, options.device, options.dtype)
+    with contextlib.ExitStack() as stack:
+        if options.index is not None:
+            searcher = stack.enter_context(Searcher.open(options.index))
+            stack.enter_context(searcher.cached_documents())
+            find = searcher.documents
+        else:
+            wanted = set().union(*run.values())
+            corpus = (item for item in open_corpus(str(options.corpus)) if item.id in wanted)
+            texts = stack.enter_context(contextlib.closing(DiskDocuments(corpus)))
+
+            def find(docids: Sequence[str]) -> "dict[str, Document]":
+                found = ((docid, texts.get(docid)) for docid in docids)
+                return {docid: document for docid, document in found if document is not None}
+
+        progress = Progress("queries", len(run))
+        with text_output(output) as handle:
+            for topic, hits in rerank_run(run, queries, find, scorer, options.k):
+                write_hits(handle, topic, hits, "trec", options.tag)
+                progress.add(1, pairs=len(hits))
+    progress.close(f"Reranked {options.run} into {'stdout' if output == STDOUT else output}")

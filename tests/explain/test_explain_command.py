@@ -60,29 +60,17 @@ def test_explains_the_best_hits_by_default(capsys: Capture) -> None:
 
 
 def test_words_come_first_and_weak_terms_are_folded(capsys: Capture, tmp_path: Path) -> None:
-    """Terms below 5 % of the score are one line in the terminal and a fold on the page; a sentence defines shares."""
+    """Terms below 5 % of the score are one line in the terminal and a fold on the page."""
     page = tmp_path / "why.html"
     arguments = ("--index", index("exact").path, "--k", 1)
     out = run(capsys, *arguments)
     shares = [float(share) for share in re.findall(r"^ +[\d.]+ +([\d.]+)%  ", out, re.M)]
     assert shares and (min(shares) >= 5 or len(shares) == 5)
     (folded,) = re.findall(r"^  (and [\d,]+ terms? below 5%, together [\d.]+%)$", out, re.M)
-    assert "A share is the part of the score that a pair of words adds." in out
     run(capsys, *arguments, "--html", page)
-    html = page.read_text(encoding="utf-8")
-    assert f"<summary>{folded}</summary>" in html
-    assert "A share is the part of the score that a pair of words adds." in html
-    assert re.search(r"<bdi[^>]*>[^<]+</bdi> → <bdi[^>]*>[^<]+</bdi> <small>", html)
+    assert f"<summary>{folded}</summary>" in page.read_text(encoding="utf-8")
     part = json.loads(run(capsys, *arguments, "--json"))["explanations"][0]["contributions"][0]
     assert part["in_query"] and part["in_document"]
-
-
-def test_lists_terms_of_one_text_by_view(capsys: Capture) -> None:
-    """A pivot term and a source term may be spelled alike."""
-    out = run(capsys, "--text", "one", f"{QUERY} one", "--encoder", CHECKPOINT)
-    for side in ("query", "document"):
-        assert f"only in the {side}, pivot: " in out
-        assert f"only in the {side}, source: " in out
 
 
 def test_no_text_acts_on_the_terminal(capsys: Capture) -> None:
@@ -103,14 +91,10 @@ def test_documents_of_equal_score_are_not_ranked_above_each_other(capsys: Captur
     for docids in (("a", "b"), ("b", "a")):
         compared = ("--index", built, "--doc", *docids, "--compare")
         out = run(capsys, *compared)
-        ending = r"^a and b have the same score, [\d.]+\n  note: the engine orders equal scores by docid\n\Z"
-        assert re.search(ending, out, re.M)
         run(capsys, *compared, "--html", page, "--overwrite")
-        html = page.read_text(encoding="utf-8")
-        assert "<bdi>a</bdi> and <bdi>b</bdi> have the same score" in html
-        assert "ranks above" not in out + html
-    out = run(capsys, "--text", "", "", "--encoder", CHECKPOINT, "--compare")
-    assert out.endswith("\ntext 1 and text 2 have the same score, 0.0000\n")
+        for shown in (out, page.read_text(encoding="utf-8")):
+            assert "have the same score" in shown and "ranks above" not in shown
+    assert "have the same score, 0.0000" in run(capsys, "--text", "", "", "--encoder", CHECKPOINT, "--compare")
 
 
 def test_a_changed_text_is_noted_first(capsys: Capture, tmp_path: Path) -> None:

@@ -71,15 +71,12 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     old = write_store(tmp_path / "old", *synthetic_batch(20), format_version=0)
     short = write_store(tmp_path / "short", *synthetic_batch(20))
     (short / "part-00000.jsonl").write_bytes(b"")
-    fractions = write_plain(tmp_path / "fractions.jsonl", {"d": {"a": 1.5}})
     twice = tmp_path / "twice.jsonl"
     twice.write_text(
         '{"id": "d", "vector": {"a": 1}}\n{"id": "e", "vector": {"a": 1}}\n{"id": "d", "vector": {"b": 1}}\n'
     )
     topics = write_store(tmp_path / "topics", *synthetic_batch(20), kind="topics")
     empty = write_plain(tmp_path / "empty.jsonl", {"d": {}})
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text('{"id": "d", "vector": {"a": 1}}\n{"id": \n')
     to = ["--output", output, "--engine", "exact"]
     assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
     assert f"{topics} holds topics, and an index is built from documents" in refused(capsys, "--vectors", topics, *to)

@@ -1,7 +1,6 @@
 """The Lucene engine equals Anserini's indexer and Pyserini's searcher. One Java runs all tests."""
 
 import functools
-import gc
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, documents, find_engine, jvm, lucene, open_index
+from milco_pyserini.index import build_index, find_engine, jvm, lucene, open_index
 from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
@@ -162,18 +161,6 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
             assert shared.scores.tolist() == alone.scores.tolist()
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs the memory maps of Linux")
-def test_an_index_that_nobody_searches_is_closed(built: SimpleNamespace) -> None:
-    """Its files are not mapped any more, so that replaced ones free their disk space."""
-    before = Path("/proc/self/maps").read_text().count(str(built.ours.path))
-    searcher = open_index(built.ours.path).searcher()
-    searcher.search([{"a": 1.0}], 1)
-    assert Path("/proc/self/maps").read_text().count(str(built.ours.path)) > before
-    del searcher
-    gc.collect()
-    assert Path("/proc/self/maps").read_text().count(str(built.ours.path)) == before
-
-
 def test_sums_in_int_are_those_in_double(tmp_path: Path) -> None:
     """A score above 2**24 makes Java add as Lucene does; the other documents keep their scores, to the last bit."""
     random = np.random.default_rng(6)
@@ -204,24 +191,6 @@ def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
         (hits,) = searcher.search([{"a": 1.0}], k)
         assert hits.docids == in_order[:k]
         assert hits.scores.tolist() == [100.0 * 2**20, *[200.0] * 300][:k]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_errors_of_java_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """Without Java's stack; nothing is left behind."""
-    monkeypatch.setattr(documents, "MAX_IMPACTS", 2**50)
-    monkeypatch.setattr(documents, "MAX_ID_BYTES", 2**50)
-    for name, vectors, stderr in (
-        ("huge", {"huge": {"a": 2**30, "b": 2**30}}, "integer overflow"),
-        ("long", {"x" * 40_000: {"a": 1}}, "bytes can be at most 32766 in length"),
-    ):
-        store = open_store(write_plain(tmp_path / f"{name}.jsonl", {"good": {"a": 1}, **vectors}), plain=True)
-        with pytest.raises(MilcoError, match="engine lucene cannot build ") as refused:
-            build_index(store, find_engine("lucene"), tmp_path / "index", threads)
-        assert stderr in str(refused.value)
-        assert "\n" not in str(refused.value)
-        assert len(str(refused.value)) < 300
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["huge.jsonl", "long.jsonl"]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

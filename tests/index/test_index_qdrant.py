@@ -1,7 +1,5 @@
 """The Qdrant engine: what tests/contract and test_index_sparse.py do not cover."""
 
-import importlib.util
-import os
 import shutil
 from pathlib import Path
 
@@ -75,24 +73,10 @@ def test_the_holes_of_files_take_no_disk_space(index: Index, capsys: pytest.Capt
     assert size_on_disk(index.path) < 5e6
 
 
-def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, index: Index) -> None:
-    """It names the extra."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MilcoError, match=r"pip install '\.\[qdrant\]'$"):
-        index.searcher()
-
-
 def test_another_version_of_the_library_is_refused(index: Index) -> None:
     """It may change the files of an index when it opens them."""
     with pytest.raises(MilcoError, match=r"qdrant-edge-py 0\.1\.0"):
         find_engine("qdrant").open(index.path, structs.replace(index.manifest, qdrant_edge="0.1.0"))
-
-
-def test_an_index_that_may_not_be_written_is_refused(monkeypatch: pytest.MonkeyPatch, index: Index) -> None:
-    """Qdrant cannot open files for reading only."""
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(MilcoError, match="is not writable"):
-        index.searcher()
 
 
 def test_a_build_ends_before_the_disk_is_full(monkeypatch: pytest.MonkeyPatch, index: Index, tmp_path: Path) -> None:

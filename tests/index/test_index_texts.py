@@ -110,12 +110,6 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
         Index.build(TEXTS, tmp_path / "exact", "exact", encoder=encoder).add(TEXTS)
 
 
-def test_texts_without_terms_are_named_as_they_were_given(encoder: MilcoEncoder, tmp_path: Path) -> None:
-    """The temporary store is not."""
-    with pytest.raises(MilcoError, match=r"^the given corpus holds no document with a term: nothing to index"):
-        Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder, prune=["threshold:1000"])
-
-
 def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:
     """Before anything is encoded or written."""
     for options, message in (

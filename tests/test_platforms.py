@@ -1,5 +1,6 @@
 """Commands without servers, shards and Ray run where a system lacks fcntl, resource, /proc and POSIX signals."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.languages import detect_languages
 from milco_pyserini.encode.ray_launcher import validate_ray
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import Seismic
 from milco_pyserini.index.qdrant import Qdrant
 
 TESTS = Path(__file__).parent
@@ -63,4 +67,24 @@ def test_what_cannot_work_on_windows_is_refused(missing: Callable, monkeypatch: 
     """Before anything is read or written."""
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(MilcoError, match="needs Linux"):
+        missing()
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [
+        (Qdrant().available, "qdrant"),
+        (Seismic().available, "seismic"),
+        (validate_ray, "ray"),
+        (lambda: list(detect_languages([Document("d", "", "Der Nil ist ein Fluss.")])), "detect"),
+    ],
+    ids=["qdrant", "seismic", "ray", "detect"],
+)
+def test_what_is_not_installed_is_named_with_its_extra(
+    missing: Callable, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is read or written."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    with pytest.raises(MilcoError, match=rf"pip install '\.\[{extra}\]'"):
         missing()

@@ -1,21 +1,17 @@
 """PaddedForward and choose_forward equal the reference forward pass on every device."""
 
-import numpy as np
 import pytest
 import torch
-from golden_set import GOLDEN, TEXTS, dense, encoder
+from golden_set import TEXTS, encoder
 from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 
-from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.model.forward import PaddedForward, choose_forward
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.packed import PackedForward
-from milco_pyserini.model.pooling import log_saturation
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.bfloat16)
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")
 
 
 @pytest.fixture(scope="module")
@@ -98,28 +94,3 @@ def test_the_cpu_uses_the_packed_forward_if_supported(model: MilcoModel, monkeyp
     assert isinstance(choose_forward(model, CPU, torch.float32), PackedForward)
     monkeypatch.setattr(model.config.encoder, "hidden_act", "gelu_new")
     assert isinstance(choose_forward(model, CPU, torch.float32), PaddedForward)
-
-
-@pytest.mark.integration
-@needs_cuda
-@pytest.mark.parametrize(("dtype", "limit"), [("float32", 2e-3), ("bfloat16", 0.12)])
-@pytest.mark.parametrize("compiled_from", [1, 1 << 30])
-def test_gpu_and_cpu_agree(rows: list[list[int]], dtype: str, limit: float, compiled_from: int) -> None:
-    """With compiled layers or without, within the dtype's error."""
-    model, gpu = MilcoModel.from_pretrained(GOLDEN / "ckpt_distillation"), torch.device("cuda")
-    wanted, wanted_echo = PackedForward(model, torch.float32)(rows)
-    logits, echo = PaddedForward(model.to(gpu), gpu, getattr(torch, dtype), compiled_from)(rows)
-    assert echo is not None and wanted_echo is not None
-    np.testing.assert_allclose(log_saturation(logits).cpu(), log_saturation(wanted), atol=limit)
-    np.testing.assert_allclose(echo.cpu(), wanted_echo, atol=limit)
-
-
-@pytest.mark.integration
-@needs_cuda
-@pytest.mark.parametrize(("dtype", "limit"), [("float32", 2e-3), ("bfloat16", 0.12)])
-def test_vectors_of_gpu_and_cpu_agree(dtype: str, limit: float) -> None:
-    """With batches in flight."""
-    gpu = MilcoEncoder.from_pretrained(GOLDEN / "ckpt_distillation", "cuda", dtype)
-    gpu.network.runner.token_budget = 300
-    wanted = dense(encoder("distillation").encode(TEXTS, max_length=512))
-    np.testing.assert_allclose(dense(gpu.encode(TEXTS * 3, max_length=512)), np.tile(wanted, (3, 1)), atol=limit)

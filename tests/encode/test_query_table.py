@@ -115,18 +115,15 @@ def test_what_a_table_cannot_do_is_one_error(
 ) -> None:
     """Documents, explanations, a table of a table, an index of other weights, an output that exists."""
     table = str(root / "table")
-    assert (
-        main(["encode", "--corpus", str(root / "docs.tsv"), "--encoder", table, "--output", str(tmp_path / "v")]) == 2
-    )
-    assert f"a query table encodes topics only, documents are encoded by {CHECKPOINT}" in capsys.readouterr().err
-    assert main(["explain", "--index", str(root / "index"), "--encoder", table, "--query", "music", "--doc", "d0"]) == 2
-    assert "cannot be explained" in capsys.readouterr().err
-    assert main(["encode", "query-table", "--encoder", table, "--output", str(tmp_path / "t")]) == 2
-    assert "is a query table already" in capsys.readouterr().err
-    assert main(["encode", "query-table", *ENCODER, "--top-k", "5", "--output", table]) == 2
-    assert "--overwrite" in capsys.readouterr().err
-    assert main(["encode", "query-table", *ENCODER, "--output", str(root)]) == 2
-    assert "was not written by this command" in capsys.readouterr().err
+    for command, words in (
+        (f"encode --corpus {root}/docs.tsv --encoder {table} --output {tmp_path}/v", CHECKPOINT),
+        (f"explain --index {root}/index --encoder {table} --query music --doc d0", "cannot be explained"),
+        (f"encode query-table --encoder {table} --output {tmp_path}/t", "is a query table already"),
+        (f"encode query-table --encoder {CHECKPOINT} --dtype float32 --top-k 5 --output {table}", "--overwrite"),
+        (f"encode query-table --encoder {CHECKPOINT} --output {root}", "was not written by this command"),
+    ):
+        assert main(command.split()) == 2
+        assert words in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     loaded = load_encoder(table)
     with pytest.raises(MilcoError, match="encode documents with"):

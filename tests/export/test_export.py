@@ -18,16 +18,13 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
-from milco_pyserini.export.elasticsearch_answers import IndexState
 from milco_pyserini.export.elasticsearch_documents import stored_json
-from milco_pyserini.export.elasticsearch_server import ElasticsearchServer
-from milco_pyserini.export.faults import ServerError
 from milco_pyserini.export.opensearch import OpenSearchTarget
 from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CorpusDocuments, DocumentSchema
+from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
@@ -84,18 +81,12 @@ def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, chan
     ("arguments", "message"),
     [
         (["--to", "elastic"], "unknown target 'elastic': did you mean 'elasticsearch'?"),
-        (["--vectors", "nowhere"], "no vectors at nowhere"),
-        (
-            ["--vectors", "2024-news"],
-            "the name of --vectors 2024-news cannot be that of a collection: give --collection",
-        ),
+        (["--vectors", "2024-news"], "--vectors 2024-news cannot be that of a collection: give --collection"),
         (["--vectors", "external"], "has no vocabulary.json: an export needs a finished vector store"),
         (["--topics", "other"], "its weight_hash is 'theirs'"),
         (["--since", "same", "--to", "ciff"], "--since"),
         (["--since", "same"], "nothing that differs from same"),
         (["--collection", "Mine!"], "--collection 'Mine!'"),
-        (["--prune", "top-k:x"], "top-k takes a number"),
-        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2: must be from 0 to 1"),
         (["--shard-num", "9"], "--shard-num 9: same has 1 part"),
         (["--output", "taken"], "taken was not written by this command"),
     ],
@@ -122,15 +113,6 @@ def test_bad_input_is_one_line_and_writes_nothing(
     err = capsys.readouterr().err
     assert message in err and err.count("error:") == 1
     assert not Path("out").exists()
-
-
-def test_an_export_is_replaced_only_if_asked(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """--overwrite replaces an export."""
-    assert export("parquet", store, tmp_path / "out") == 0
-    assert export("qdrant", store, tmp_path / "out") == 2
-    assert "--overwrite" in capsys.readouterr().err
-    assert export("qdrant", store, tmp_path / "out", "--overwrite") == 0
-    assert not (tmp_path / "out" / "documents.parquet").exists()
 
 
 def test_an_export_that_is_complete_is_not_written_again(
@@ -240,39 +222,10 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
     }
 
 
-def test_languages_whose_analyzer_is_missing_are_reported(capsys: pytest.CaptureFixture) -> None:
-    """One line; their texts get the standard analyzer."""
-
-    created: dict[str, dict] = {}
-
-    class Lacking:
-        """A server without German."""
-
-        def request(self, method: str, path: str, kind: type, body: dict) -> None:
-            if body.get("analyzer") == "german":
-                raise ServerError("no such analyzer", status=400)
-            created.setdefault(path, body)
-
-        def find(self, path: str, kind: type) -> dict:
-            return {"any": IndexState({}, {})}
-
-    schema = DocumentSchema({}, ["de", "fr", "sw"])
-    server = ElasticsearchServer(Lacking(), OpenSearchTarget(), "any", schema)
-    server.create("anything")
-    assert "OpenSearch lacks the analyzers german: texts in de get the standard one" in capsys.readouterr().err
-    properties = created["/any"]["mappings"]["properties"]
-    assert properties["contents.de"] == {"type": "text"}
-    assert properties["contents.fr"] == {"type": "text", "analyzer": "french"}
-
-
 @pytest.mark.parametrize(
     ("target", "record", "message"),
     [
-        (
-            "vespa",
-            {},
-            "--store: Vespa cannot store documents, elasticsearch, milvus, ",
-        ),
+        ("vespa", {}, "--store: Vespa cannot store documents, elasticsearch, milvus, "),
         ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid: rename that field"),
         ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536: omit --store"),
     ],

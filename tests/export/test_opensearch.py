@@ -1,6 +1,5 @@
 """The contract of filling a real OpenSearch: settings while it is loaded, and one line for each fault."""
 
-import importlib
 import json
 import ssl
 import subprocess
@@ -322,27 +321,3 @@ def test_a_killed_node_loses_nothing(
         opensearch.wait()
     opensearch.request("GET", f"/_cluster/health/{index}?wait_for_status=yellow")
     assert fill(opensearch.urls[0], store, index) == 0
-
-
-def test_the_benchmark_of_loading_prints_both_rates(
-    opensearch: Cluster, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """And their ratio; it leaves no index behind."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    module = importlib.import_module("opensearch_load")
-    assert module.main(["--url", opensearch.urls[0], "--vectors", str(store), "--repeats", "1"]) == 0
-    rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
-    assert rows == ["bulk helper", "milco export", "ratio"]
-    assert module.INDEX not in opensearch.request("GET", "/_aliases")
-
-
-def test_the_benchmark_of_searching_prints_the_ratios(
-    opensearch: Cluster, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """One for each number of hits, when all scores are equal; it leaves no index behind."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    module = importlib.import_module("remote_search")
-    assert module.main(["--url", opensearch.urls[0], "--vectors", str(store), "--repeats", "1"]) == 0
-    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert rows == ["raw", "k=10", "k=100", "k=1000"]
-    assert module.INDEX not in opensearch.request("GET", "/_aliases")

@@ -224,26 +224,6 @@ def test_no_password_is_written(
         assert pairs(searcher.search(QUERIES[:1], 3)[0]) == expected(store, QUERIES[0], 3)
 
 
-def test_what_is_no_index_of_the_collection_is_never_replaced(
-    elasticsearch: str, store: Path, capsys: pytest.CaptureFixture
-) -> None:
-    """It is refused before the server is filled."""
-    Path("notes").mkdir()
-    Path("notes/text").write_text("mine")
-    for option in ([], ["--overwrite"]):
-        assert fill(("elasticsearch", elasticsearch), store, "news", "--output", "notes", *option) == 2
-        assert "notes was not written by this command, so it is never replaced" in capsys.readouterr().err
-    assert fill(("elasticsearch", elasticsearch), store, "news") == 0
-    assert "Wrote indexes/news.elasticsearch" in capsys.readouterr().err
-
-
-def test_one_url_of_a_server_that_is_no_cluster(store: Path, capsys: pytest.CaptureFixture) -> None:
-    """The client would search the first only."""
-    pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
-    assert fill(("qdrant", "http://a"), store, "any", "--url", "http://b") == 2
-    assert "--url: Qdrant cannot have several nodes" in capsys.readouterr().err
-
-
 @pytest.mark.cluster
 def test_an_alias_is_searched_and_never_filled(opensearch: Cluster, store: Path, capsys: pytest.CaptureFixture) -> None:
     """The name of a collection may become an alias of a copy of it."""

@@ -283,12 +283,6 @@ def test_topics_without_known_terms_are_reported(store: Path, tmp_path: Path, ca
     assert "holds no document with a term: nothing to export" in capsys.readouterr().err
 
 
-def test_files_have_no_server(store: Path, capsys: pytest.CaptureFixture) -> None:
-    """Vespa, CIFF and Parquet are loaded from files."""
-    assert fill(("vespa", "http://127.0.0.1"), store, "any") == 2
-    assert "--url" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("option", ["--shards", "--replicas"])
 def test_shards_and_replicas_are_those_of_servers_that_have_them(
     option: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture

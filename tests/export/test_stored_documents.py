@@ -114,26 +114,6 @@ def test_fields_that_changed_are_written_again(
     assert "fields of" in (err := capsys.readouterr().err) and "was filled with documents. Pass --store" in err
 
 
-def test_unchanged_documents_are_compared_in_batches(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A part of a store may have more documents, with their passages, than fit into memory or an answer."""
-    monkeypatch.setattr("milco_pyserini.export.protocol.COMPARED", 20)
-    corpus = CorpusDocuments(list(open_corpus(write_corpus(tmp_path / "corpus.jsonl", store, 2000))), "corpus")
-    vectors = Vectors.open(store)
-    batches: list[list[Vector]] = []
-
-    def outdated(same: list[Vector]) -> list[Vector]:
-        batches.append(same)
-        return same[:1]
-
-    export = Export(vectors, "any", since=vectors, corpus=corpus, outdated=outdated)
-    assert list(export.changed()) == [batch[0] for batch in batches]
-    assert export.written == len(batches) and not export.deleted
-    assert [len(batch) for batch in batches] == [20] * 7 + [16]
-    assert {vector.id for batch in batches for vector in batch} == vectors_of(store)
-
-
 def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes requests of some size only, and memory holds several of them."""
     pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")

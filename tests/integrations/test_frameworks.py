@@ -64,20 +64,6 @@ def test_langchain_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace) -
         LangChainRetriever(searcher=sample.bare).invoke(TEXT)
 
 
-def test_langchain_searches_qdrant(sample: SimpleNamespace, expected: list[tuple[str, float]]) -> None:
-    """By dot products of the vectors."""
-    qdrant = pytest.importorskip("langchain_qdrant", reason="langchain-qdrant is not installed")
-    from milco_pyserini.integrations.langchain_qdrant import QdrantSparseEmbeddings
-
-    store = qdrant.QdrantVectorStore.from_texts(
-        SHORT,
-        location=":memory:",
-        sparse_embedding=QdrantSparseEmbeddings(sample.encoder),
-        retrieval_mode=qdrant.RetrievalMode.SPARSE,
-    )
-    assert_equal([(one.page_content, score) for one, score in store.similarity_search_with_score(TEXT, 2)], expected)
-
-
 def test_langchain_searches_milvus(sample: SimpleNamespace, expected: list[tuple[str, float]], tmp_path: Path) -> None:
     """By dot products of the vectors."""
     milvus = pytest.importorskip("langchain_milvus", reason="langchain-milvus is not installed")
@@ -102,32 +88,6 @@ def test_llama_index_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace)
     assert [(one.node_id, one.score, one.text) for one in nodes] == sample.hits
     assert nodes[0].metadata == {"lang": "de", "title": "Paper"}
     assert not LlamaIndexRetriever(sample.searcher, filters={"lang": "fr"}).retrieve(TEXT)
-
-
-def test_llama_index_searches_qdrant(sample: SimpleNamespace, expected: list[tuple[str, float]]) -> None:
-    """By dot products of the sparse vectors; its store also has dense ones."""
-    qdrant = pytest.importorskip("llama_index.vector_stores.qdrant", reason="LlamaIndex's Qdrant is not installed")
-    from llama_index.core import MockEmbedding, StorageContext, VectorStoreIndex
-    from llama_index.core.schema import TextNode
-    from qdrant_client import QdrantClient
-
-    from milco_pyserini.integrations.llama_index import LlamaIndexEncoder
-
-    sparse = LlamaIndexEncoder(sample.encoder)
-    store = qdrant.QdrantVectorStore(
-        "docs",
-        client=QdrantClient(":memory:"),
-        enable_hybrid=True,
-        sparse_doc_fn=sparse.documents,
-        sparse_query_fn=sparse.queries,
-    )
-    index = VectorStoreIndex(
-        [TextNode(text=text) for text in SHORT],
-        storage_context=StorageContext.from_defaults(vector_store=store),
-        embed_model=MockEmbedding(4),
-    )
-    nodes = index.as_retriever(vector_store_query_mode="sparse", sparse_top_k=2, similarity_top_k=2).retrieve(TEXT)
-    assert_equal([(node.text, node.score) for node in nodes], expected)
 
 
 def test_haystack_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace) -> None:

@@ -329,13 +329,6 @@ def test_checkpoints_are_recognized_by_their_config(tmp_path: Path, monkeypatch:
     assert not is_milco("someone/else")
 
 
-def test_names_unknown_to_the_hub_are_left_to_pyserini(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network, no such repository, or not a valid repository name."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert not is_milco("someone/nothing-of-the-kind")
-    assert not is_milco("a/b/c")
-
-
 @integration
 def test_any_program_of_pyserini_is_a_command(in_process: None, capsys: pytest.CaptureFixture) -> None:
     """By the name of its module, with its arguments; what it imports and lacks is named."""

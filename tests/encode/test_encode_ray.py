@@ -99,15 +99,10 @@ def test_a_missing_ray_is_an_error_with_the_fix(
 
 @needs_ray
 @pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        (b"RPC error: InvalidAuthToken: Authentication token is missing\n", "Set RAY_AUTH_MODE=token"),
-        (b"Failed to connect to GCS within 5 seconds\n", "correct RAY_ADDRESS"),
-    ],
-    ids=["token", "dead"],
+    ("written", "variable"), [(b"Authentication token is missing\n", "RAY_AUTH_MODE"), (b"Failed\n", "RAY_ADDRESS")]
 )
 def test_a_cluster_that_cannot_be_reached_is_one_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, written: bytes, message: str
+    tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, written: bytes, variable: str
 ) -> None:
     """It names the address and what to set; what Ray writes to stderr is not shown."""
     import ray
@@ -120,7 +115,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(
     monkeypatch.setattr(ray, "init", refused)
     assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "error: " in line or "Failed" in line]
-    assert "at 192.0.2.9:6379. " in line and message in line
+    assert "at 192.0.2.9:6379. " in line and variable in line
 
 
 def test_handlers_of_faults_are_restored() -> None:

@@ -45,7 +45,8 @@ def one_process(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("jnius") is None:
         pytest.skip("pyjnius is not installed")
     monkeypatch.setattr(sys, "argv", list(sys.argv))
-    for name in ("lucene_indexing", "lucene_search", "table_curve", "table_engines", "table_command"):
+    names = ("lucene_indexing", "lucene_search", "seismic_pruning", "table_curve", "table_engines", "table_command")
+    for name in names:
         monkeypatch.setattr(load(name), "in_fresh_process", lambda work, *arguments: work(*arguments))
 
 
@@ -76,6 +77,34 @@ def collection(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def held_out_data(tmp_path: Path) -> Path:
+    """Two datasets of one name and one across languages, whose passages are their queries."""
+    (tmp_path / "retrieval").mkdir()
+    for number, name in enumerate(("quiz.de", "quiz.fr", "afriqa-xen.yo")):
+        texts = [f"{TEXTS[row % 6]} {TEXTS[row % 5]} {row} {number}" for row in range(40)]
+        lines = [orjson.dumps({"query": text, "positive": text, "title": ""}) for text in texts]
+        (tmp_path / "retrieval" / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
+    return tmp_path
+
+
+@pytest.fixture
+def card_data(held_out_data: Path, pairs: Path, collection: Path) -> Path:
+    """Every set of the model card and a dictionary, small."""
+    data, folder = held_out_data / "eval", held_out_data / "lexicon" / "omw"
+    for name in ("flores", "tatoeba"):
+        (data / name).mkdir(parents=True)
+        for path in pairs.glob("*-en.tsv"):
+            shutil.copy(path, data / name)
+    for name in ("cmrc2018", "limit-small", "cacm", "vaswani"):
+        (data / name).mkdir()
+        for path in collection.glob("*.en.*"):
+            shutil.copy(path, data / name)
+    folder.mkdir(parents=True)
+    (folder / "de-en.tsv.gz").write_bytes(gzip.compress(b"Schiff\tship\nSchiff\tvessel\nKahn\tvessel\nKahn\tship\n"))
+    return held_out_data
+
+
 def test_a_sentence_that_is_its_own_translation_is_found_first(load: Load, pairs: Path, capsys: Capture) -> None:
     """crosslingual prints a row per language and for their mean, and columns per view."""
     module = load("crosslingual")
@@ -99,17 +128,6 @@ def test_pooled_search_finds_the_translations_in_other_languages(load: Load, pai
     assert values["yy"]["OwnLanguage@10"].tolist() == [0] * 6
 
 
-def test_balance_measures_collections_of_uneven_languages(load: Load, pairs: Path, capsys: Capture) -> None:
-    """A row per largest language and strength; a sentence finds its translations, never itself."""
-    options = ["--languages", "xx", "yy", "--dominant", "xx", "yy", "--strengths", "0", "1", "--draws", "2"]
-    assert load("balance").main(["--data", str(pairs), *ENCODER, *options]) == 0
-    _, _, *rows = capsys.readouterr().out.splitlines()
-    cells = [row.split() for row in rows]
-    collections = (["xx", "6,", "yy", "1"], ["yy", "6,", "xx", "1"])
-    assert [row[:5] for row in cells] == [[*name, number] for name in collections for number in ("0.000", "1.000")]
-    assert all(0 < float(value) <= 1 for row in cells for value in row[5:8])
-
-
 def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
     """Ranks 1, 1.5 (a tie) and none."""
     english = SparseBatch(np.array([0, 1, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32), 9)
@@ -122,6 +140,10 @@ def test_ties_count_half_and_no_common_term_means_not_found(load: Load) -> None:
 
 # Program -> its options for a few texts, and words of its lines in order.
 PROGRAMS = {
+    "balance": (
+        "--data {data} {encoder} --languages xx yy --dominant xx yy --strengths 0 1 --draws 2",
+        (" 0.000 ", " 1.000 ", " 0.000 ", " 1.000 "),
+    ),
     "encoding": (
         "--layers 1 --documents 2 --median 9 --longest 20 --head-texts 1 --threads 1 --repeats 1 --dtype float32",
         ("limit", " 0.0% padding", "documents/s", "int8 ", "one query", "ms packed, "),
@@ -145,11 +167,25 @@ PROGRAMS = {
         "--corpus {corpus} --topics {topics} --k 3 --scales 1 1000 {encoder}",
         ("scale", "overlap@3", "identical", "impacts", "1.0000"),
     ),
+    "reasons": ("--data {data} {encoder} --sentences 3 --format csv", ("FLORES,", "sample,")),
     "same_language": (
         "--data {data} {encoder} --bm25",
         ("BM25", "BM25, tokens", "pivot", "source", "both", "both + BM25"),
     ),
+    "scale": (
+        "--documents 60 120 --queries 3 --k 5 --rounds 1 --threads 1 --output {data}/rows.json --plot {data}/rows.png",
+        ("100,000,000",) * 5,
+    ),
+    "seismic_pruning": (
+        "--documents 60 --queries 3 --rounds 1 --threads 1 --terms 30 60 --work {data} --output {data}/rows.json",
+        ("30", "60"),
+    ),
+    "serve_load": (
+        "{encoder} --engine exact --clients 1 3 --requests 20",
+        ("clients", "library", "50 of 50 queries have the scores"),
+    ),
     "skipping": ("--documents 2000 --queries 2 --blocks 32 --k 10", ("Lucene index",)),
+    "spelling": ("--data {data} {encoder} --sentences 3 --format csv", ("sample, loss", "ue,", "upper,")),
     "training_batches": (
         "--batches 64 512 --count 4000 --scale .0005 --languages 3",
         ("batch", "share of a source: at most", "memory", "first batch"),
@@ -162,48 +198,25 @@ PROGRAMS = {
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("one_process")
+@pytest.mark.usefixtures("one_process", "small_parts")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_prints_its_table(
-    name: str, load: Load, collection: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    name: str, load: Load, card_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """From the first line to the last."""
+    if name == "seismic_pruning":
+        pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
     options, words = PROGRAMS[name]
     module = load(name)
     monkeypatch.setattr(module, "_PRODUCT", (64, 64, 64), raising=False)
-    files = {"corpus": collection / "corpus.en.jsonl.gz", "topics": collection / "queries.en.tsv", "data": collection}
+    monkeypatch.setattr(module, "CORPUS", "sample-ja", raising=False)
+    files = {"corpus": card_data / "corpus.en.jsonl.gz", "topics": card_data / "queries.en.tsv", "data": card_data}
     encoder = f"--encoder {CHECKPOINT} --device cpu"
     assert module.main(options.format(**files, encoder=encoder, checkpoint=CHECKPOINT).split()) == 0
     shown = capsys.readouterr().out
     for word in words:
         _, found, shown = shown.partition(word)
         assert found, word
-
-
-@pytest.fixture
-def held_out_data(tmp_path: Path) -> Path:
-    """Two datasets of one name and one across languages, whose passages are their queries."""
-    (tmp_path / "retrieval").mkdir()
-    for number, name in enumerate(("quiz.de", "quiz.fr", "afriqa-xen.yo")):
-        texts = [f"{TEXTS[row % 6]} {TEXTS[row % 5]} {row} {number}" for row in range(40)]
-        lines = [orjson.dumps({"query": text, "positive": text, "title": ""}) for text in texts]
-        (tmp_path / "retrieval" / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines)))
-    return tmp_path
-
-
-@pytest.fixture
-def card_data(held_out_data: Path, pairs: Path, collection: Path) -> Path:
-    """Every set of the model card, small."""
-    data = held_out_data / "eval"
-    for name in ("flores", "tatoeba"):
-        (data / name).mkdir(parents=True)
-        for path in pairs.glob("*-en.tsv"):
-            shutil.copy(path, data / name)
-    for name in ("cmrc2018", "limit-small", "cacm", "vaswani"):
-        (data / name).mkdir()
-        for path in collection.glob("*.en.*"):
-            shutil.copy(path, data / name)
-    return held_out_data
 
 
 @pytest.mark.parametrize(
@@ -251,88 +264,6 @@ def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path,
                 assert not is_for_training(RetrievalExample("und", query.text, (passage,), ()))
 
 
-def test_a_row_per_spelling(load: Load, card_data: Path, capsys: Capture) -> None:
-    """Only queries that a kind changes are counted; what no text has is empty."""
-    options = ["--sentences", "3", "--format", "csv"]
-    assert load("spelling").main(["--data", str(card_data), *ENCODER, *options]) == 0
-    head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head[1:5] == ["sample, queries", "sample, as written", "sample, spelled", "sample, loss"]
-    found = {row[0]: row[1:] for row in rows}
-    assert 0 < int(found["ue"][0]) <= 50 < int(found["upper"][0]) < 650
-    for cells in found.values():
-        for _, written, spelled, loss in (cells[:4], cells[4:]):
-            assert not written or float(loss) == pytest.approx(float(written) - float(spelled), abs=2e-3)
-
-
-def test_reasons_are_words_neighbors_or_nonsense(load: Load, card_data: Path, capsys: Capture) -> None:
-    """Shares of a row sum to 1; inflections are words, translations of the same words neighbors."""
-    module = load("reasons")
-    neighbors = {"vessel": {"ship"}}
-    words = {"ships", "translated", "harbours"}
-    kinds = {"ship": "word", "translation": "word", "vessel": "neighbor", "kansas": "nonsense", "##4": "nonsense"}
-    assert {term: module.grounding(term, words, neighbors) for term in kinds} == kinds
-    folder = card_data / "lexicon" / "omw"
-    folder.mkdir(parents=True)
-    (folder / "de-en.tsv.gz").write_bytes(gzip.compress(b"Schiff\tship\nSchiff\tvessel\nKahn\tvessel\nKahn\tship\n"))
-    assert module.read_neighbors(folder.parent)["ship"] == {"vessel"}
-    assert module.main(["--data", str(card_data), *ENCODER, "--sentences", "3", "--format", "csv"]) == 0
-    _, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert [row[0] for row in rows] == ["FLORES", "sample"]
-    assert all(sum(map(float, row[2:])) == pytest.approx(1, abs=2e-3) for row in rows)
-    assert module.main(["--read", "2", *ENCODER]) == 0
-    head, _, *rows = capsys.readouterr().out.splitlines()
-    assert [cell.strip() for cell in head.strip("|").split("|")] == ["query", "passage", "1", "2", "3", "4", "5"]
-    assert len(rows) == 2 and all(row.count(" → ") >= 1 and row.count("%") >= 5 for row in rows)
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("one_process", "small_parts")
-def test_engines_are_measured_at_several_sizes(load: Load, tmp_path: Path, capsys: Capture) -> None:
-    """A row per size and system, from the file if it has them, and two extrapolated ones; and a picture."""
-    module, picture, figures = load("scale"), tmp_path / "scale.png", tmp_path / "scale.json"
-    sizes = ["--documents", "60", "120", "--queries", "3", "--k", "5", "--rounds", "1", "--threads", "1"]
-    argv = [*sizes, "--output", str(figures), "--plot", str(picture)]
-    assert module.main(argv) == 0
-    table = capsys.readouterr().out
-    rows = orjson.loads(figures.read_bytes())["rows"]
-    assert [row["documents"] for row in rows] == [60] * 4 + [120] * 4
-    assert {row["system"] for row in rows} == {"exact", "lucene", "lucene, 1 thread", module.SEARCHER}
-    assert all(row["recall@5"] == 1 for row in rows if row["system"] == "exact")
-    assert table.count("100,000,000") == 5 and picture.read_bytes().startswith(b"\x89PNG")
-    (lucene,) = (row for row in module.extrapolated(rows, 240) if row["system"] == "lucene")
-    first, second = (row for row in rows if row["system"] == "lucene")
-    for name in ("disk MB", "p50, k=5"):
-        assert lucene[name] == pytest.approx(second[name] + 2 * max(second[name] - first[name], 0))
-    assert module.main(argv) == 0
-    assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
-
-
-def test_seismic_is_measured_on_pruned_documents(
-    load: Load, small_parts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
-) -> None:
-    """A row per number of terms, from the file if it has them, and a picture."""
-    pytest.importorskip("seismic", reason="pyseismic-lsr is not installed")
-    module, picture, figures = load("seismic_pruning"), tmp_path / "seismic.png", tmp_path / "seismic.json"
-    monkeypatch.setattr(module, "in_fresh_process", lambda work, *arguments: work(*arguments))
-    sizes = ["--documents", "60", "--queries", "3", "--rounds", "1", "--threads", "1", "--work", str(tmp_path)]
-    argv = [*sizes, "--terms", "30", "60", "--output", str(figures), "--plot", str(picture)]
-    assert module.main(argv) == 0
-    table = capsys.readouterr().out
-    rows = orjson.loads(figures.read_bytes())["rows"]
-    assert [row["top-k"] for row in rows] == [30, 60] and [row["terms"] for row in rows] == [30, 60]
-    for row in rows:
-        unpruned, exact, *seismic = row["searches"]
-        assert unpruned["recall"] == exact["of pruned"] == 1 and len(seismic) == len(module.SETTINGS)
-        assert all(one["recall"] <= 1 and one["p50 ms"] <= one["p99 ms"] for one in seismic)
-        assert all(row[system]["disk MB"] > 0 for system in ("exact", "seismic"))
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    # The exact indexes are kept, those of Seismic are not.
-    assert {path.parent.name for path in tmp_path.glob("60-pivot/*/exact")} == {"30", "60", "all"}
-    assert not list(tmp_path.glob("60-pivot/*/seismic*"))
-    assert module.main(argv) == 0
-    assert orjson.loads(figures.read_bytes())["rows"] == rows and capsys.readouterr().out == table
-
-
 @pytest.mark.integration
 @pytest.mark.usefixtures("one_process", "small_parts")
 def test_the_table_has_all_engines_and_their_peers(load: Load, tmp_path: Path, capsys: Capture) -> None:
@@ -372,20 +303,3 @@ def test_the_curve_has_a_row_per_step_and_engine(
         *[["index", "20"], ["search", "20"]] * engines,
     ]
     assert all(float(row["MB"]) > 0 for row in rows) and picture.is_file()
-
-
-@pytest.mark.integration
-def test_serve_load_prints_a_row_per_number_of_clients(
-    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """After one of the library, with the memory of the server, and all answers equal to those of milco search."""
-    module = load("serve_load")
-    monkeypatch.setattr(module, "CORPUS", "sample-ja")
-    options = ["--engine", "exact", "--device", "cpu", "--clients", "1", "3", "--requests", "20"]
-    assert module.main(["--encoder", CHECKPOINT, *options]) == 0
-    head, _, library, *rows, answers = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["clients", "requests", "queries/s"]
-    assert len(library.split()) == 6 and library.split()[:2] == ["library", "20"]
-    assert [row.split()[:2] for row in rows] == [["1", "20"], ["3", "20"]]
-    assert all(float(cell.replace(",", "")) > 10 for row in rows for cell in row.split()[-2:])
-    assert answers.startswith("50 of 50 queries have the scores (within 1e-05) of milco search in all of 90")

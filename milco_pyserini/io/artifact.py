@@ -50,7 +50,7 @@ class Artifact:
     def difference(self, wanted: Record | Mapping[str, Any]) -> str:
         """Return the first parameter that differs, such as "max_length 512, not 9"; "" if there is none."""
         found = list(differences({} if self.recorded is None else self.recorded, wanted, self.ignored))
-        # A name says more than a hash of what it names.
+        # A name is clearer than a hash of what it names.
         for name, old, new in sorted(found, key=lambda one: one[0].endswith("_hash")):
             return f"{name} {_shown(old)}, not {_shown(new)}"
         return ""

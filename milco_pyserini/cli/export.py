@@ -99,7 +99,7 @@ def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.export.access import Access
     from milco_pyserini.export.directory import export_files
-    from milco_pyserini.export.protocol import Export, Vectors
+    from milco_pyserini.export.protocol import Collection, Export, Vectors
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.remote import export_index
     from milco_pyserini.export.server import connect
@@ -129,7 +129,7 @@ def command(options: ExportOptions) -> None:
     if options.store:
         if options.url:
             # A server that does not answer is reported before the corpus is read.
-            connect(target, access, collection, len(documents.terms)).client.close()
+            connect(target, access, Collection(collection, len(documents.terms))).client.close()
         first = texts_before(documents.manifest.parts, options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     export = Export(

@@ -14,6 +14,7 @@ from milco_pyserini.export.protocol import (
     HITS,
     HYBRID_DEPTH,
     RANK_CONSTANT,
+    Collection,
     EngineRequest,
     Export,
     Server,
@@ -60,7 +61,7 @@ class ElasticsearchTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write mapping.json, documents-*.ndjson, and queries.ndjson with queries.ids, the ids in its order."""
-        write_json(directory / "mapping.json", self.mapping(export.statement, export.schema))
+        write_json(directory / "mapping.json", self.mapping(export.statement, export.place.schema))
         write_parts(directory, "documents", "ndjson", self._bulk(export))
         if export.topics is not None:
             write_lines(directory / "queries.ndjson", self._searches(export.collection, export.topics))
@@ -89,13 +90,13 @@ class ElasticsearchTarget(Target):
         body = {"size": k, "_source": False, "retriever": {"rrf": {"retrievers": retrievers, **depths}}}
         return EngineRequest(f"/{collection}/_search", body)
 
-    def connect(self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None) -> Server:
+    def connect(self, access: Access, collection: Collection) -> Server:
         """Connect to the nodes of one cluster."""
         for module in ("httpcore", "msgspec"):
             client(module, self.name)
         from milco_pyserini.export.elasticsearch_server import connect
 
-        return connect(self, access, collection, schema)
+        return connect(self, access, collection)
 
     def validate_version(self, version: Any) -> None:
         """Raise MilcoError for another product, or a version that is too old."""

@@ -25,10 +25,10 @@ from milco_pyserini.export.elasticsearch_documents import (
     text_query,
 )
 from milco_pyserini.export.faults import ServerError
-from milco_pyserini.export.protocol import TextServer, Vector
+from milco_pyserini.export.protocol import Collection, TextServer, Vector
 from milco_pyserini.export.rest import BAD_REQUEST, BUSY, FORBIDDEN, NOT_FOUND, Rest, cause_of
 from milco_pyserini.export.server import BATCH
-from milco_pyserini.index.documents import DocumentSchema, FieldFilters, filter_text
+from milco_pyserini.index.documents import FieldFilters, filter_text
 
 _DOCID_FIELD = {"type": "keyword", "index": False}
 # Seconds for the first answer of each node.
@@ -50,7 +50,7 @@ _PAUSES = (1, 2, 4, 8, 16, *[30] * 7)
 T = TypeVar("T")
 
 
-def connect(target: Any, access: Access, index: str, schema: DocumentSchema | None) -> "ElasticsearchServer":
+def connect(target: Any, access: Access, collection: Collection) -> "ElasticsearchServer":
     """Connect to the nodes of one cluster. target: ElasticsearchTarget, or one with the same methods."""
     rest = Rest(access, {"Authorization": f"ApiKey {access.key}"} if access.key else {})
     try:
@@ -59,7 +59,7 @@ def connect(target: Any, access: Access, index: str, schema: DocumentSchema | No
         target.validate_version(version)
         # Elastic's serverless offering has replicas of its own.
         loading = {"refresh_interval": "-1"} if version.build_flavor == "serverless" else _LOADING
-        return ElasticsearchServer(rest, target, index, schema, loading)
+        return ElasticsearchServer(rest, target, collection, loading)
     except BaseException:
         rest.close()
         raise
@@ -77,15 +77,10 @@ class ElasticsearchServer(TextServer):
     counted = frozenset(("string", "strings", "number", "boolean", "mixed"))
 
     def __init__(
-        self,
-        client: Rest,
-        target: Any,
-        index: str,
-        schema: DocumentSchema | None,
-        loading: Mapping[str, str] = _LOADING,
+        self, client: Rest, target: Any, collection: Collection, loading: Mapping[str, str] = _LOADING
     ) -> None:
-        self.client, self._target, self._index = client, target, index
-        self._schema, self._loading = schema, loading
+        self.client, self._target, self._loading = client, target, loading
+        self._index, _, self._schema = collection
         self._before: dict[str, str | None] = {}
         # All documents of an index have the field, or, if files or an earlier version filled it, none.
         self._has_docids = True
@@ -166,23 +161,19 @@ class ElasticsearchServer(TextServer):
         self._remember(meta | {STATED: statement})
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return the docids that are an _id."""
         body = {"docs": [{"_id": docid, "_source": False} for docid in ids]}
         return {document.id for document in self._found(body)}
 
     def write(self, vectors: list[Vector]) -> None:
-        """Index documents by a bulk request."""
         documents = ((vector.id, source(vector)) for vector in vectors)
         if self._has_docids:
             documents = ((docid, document | {DOCID: docid}) for docid, document in documents)
         self._bulk((orjson.dumps({"index": {"_id": docid}}), orjson.dumps(document)) for docid, document in documents)
 
     def delete(self, ids: list[str]) -> None:
-        """Delete documents by a bulk request."""
         self._bulk((orjson.dumps({"delete": {"_id": docid}}),) for docid in ids)
 
     def finish(self) -> int:
-        """Refresh the index, and return the number of documents."""
         self._request("POST", f"{self._index}/_refresh", Any)
         return self.count()
 
@@ -260,12 +251,10 @@ class ElasticsearchServer(TextServer):
         return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the stored JSON of the documents; missing ones are left out."""
         found = self._found({"ids": ids}) if ids else ()
         return {document.id: stored_json(document.id, document.source) for document in found}
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
-        """Return how many documents have each value of a field."""
         counts: dict[str, int] = {}
         pages: dict[str, Any] = {"sources": [{"value": {"terms": {"field": field}}}], "size": WINDOW}
         while len(counts) < limit:

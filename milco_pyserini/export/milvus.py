@@ -12,6 +12,7 @@ from milco_pyserini.export.access import Access, remaining
 from milco_pyserini.export.protocol import (
     FILLED,
     HITS,
+    Collection,
     EngineRequest,
     Export,
     Server,
@@ -23,7 +24,7 @@ from milco_pyserini.export.protocol import (
 )
 from milco_pyserini.export.server import client, validate_version
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, range_bounds
+from milco_pyserini.index.documents import FieldFilters, field_values, range_bounds
 from milco_pyserini.io.files import write_json
 
 FIELD = "vector"
@@ -82,19 +83,16 @@ class MilvusTarget(Target):
             yield vector
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
-        """Return the request for the best documents of a query."""
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
-    def connect(
-        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
-    ) -> "MilvusServer":
+    def connect(self, access: Access, collection: Collection) -> "MilvusServer":
         """Connect to a URL, or open the file of Milvus Lite (NAME.db)."""
         module = client("pymilvus", self.name)
         connected = module.MilvusClient(access.urls[0], token=access.key or "", timeout=remaining(_ATTEMPT))
         version = connected.get_server_version(timeout=remaining(_ATTEMPT))
         if "lite" not in version:
             validate_version(self.title, version, (2, 5))
-        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes, schema)
+        return MilvusServer(connected, module.DataType, collection, self.max_id_bytes)
 
 
 class MilvusServer(Server):
@@ -103,12 +101,10 @@ class MilvusServer(Server):
     ranged = frozenset(("string", "number"))
     counted: frozenset[str] = frozenset()
 
-    def __init__(
-        self, connected: Any, types: Any, collection: str, max_id_bytes: int, schema: DocumentSchema | None
-    ) -> None:
-        self.client, self._types, self._name, self._max_id_bytes = connected, types, collection, max_id_bytes
-        self._schema = schema
-        self._fields = {FIELD: types.SPARSE_FLOAT_VECTOR} | ({} if schema is None else {DOCUMENT: types.JSON})
+    def __init__(self, connected: Any, types: Any, collection: Collection, max_id_bytes: int) -> None:
+        self.client, self._types, self._max_id_bytes = connected, types, max_id_bytes
+        self._name, _, self._schema = collection
+        self._fields = {FIELD: types.SPARSE_FLOAT_VECTOR} | ({} if self._schema is None else {DOCUMENT: types.JSON})
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's properties."""
@@ -139,21 +135,17 @@ class MilvusServer(Server):
         self.client.create_collection(self._name, schema=schema, index_params=index, properties=about)
 
     def state(self, statement: str) -> None:
-        """Replace the statement in the collection's properties."""
         self.client.alter_collection_properties(self._name, {"milco": statement})
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return the docids that are a primary key."""
         # get() would not escape the docids.
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_latest())
         return {row["docid"] for row in found}
 
     def write(self, vectors: list[Vector]) -> None:
-        """Insert or replace rows."""
         self.client.upsert(self._name, list(map(row, vectors)))
 
     def delete(self, ids: list[str]) -> None:
-        """Delete rows."""
         self.client.delete(self._name, filter=_filter(ids))
 
     def finish(self) -> int:
@@ -162,7 +154,6 @@ class MilvusServer(Server):
         return self.count()
 
     def count(self) -> int:
-        """Return the number of rows."""
         return self.client.query(self._name, filter="", output_fields=["count(*)"], **_latest())[0]["count(*)"]
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
@@ -180,12 +171,10 @@ class MilvusServer(Server):
         return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
-        """Return impacts of the documents' vectors."""
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", FIELD], **_latest())
         return {row["docid"]: common_impacts(query, row[FIELD]) for row in found}
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the stored JSON of the documents; missing ones are left out."""
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", DOCUMENT], **_latest())
         return {hit["docid"]: orjson.dumps(hit[DOCUMENT]).decode() for hit in found}
 

@@ -23,7 +23,6 @@ class OpenSearchTarget(ElasticsearchTarget):
     field: Mapping[str, Any] = {"type": "rank_features"}
 
     def query(self, vector: Vector) -> dict[str, Any]:
-        """Return the query for a vector."""
         unit = score_unit(vector)
         weights = {term: impact / unit for term, impact in vector.weights.items()}
         return {"neural_sparse": {FIELD: {"query_tokens": weights}}}
@@ -37,7 +36,6 @@ class OpenSearchTarget(ElasticsearchTarget):
         return EngineRequest(f"/{collection}/_search", body)
 
     def validate_version(self, version: Any) -> None:
-        """Raise MilcoError for another product, or a version that is too old."""
         if version.distribution != "opensearch":
             product = version.distribution or "Elasticsearch"
             hint = "" if version.distribution else "Use milco export --to elasticsearch."
@@ -45,7 +43,6 @@ class OpenSearchTarget(ElasticsearchTarget):
         validate_version(self.title, version.number, (2, 14))
 
     def score(self, query: Vector, score: float) -> float:
-        """Return the score of a hit in units of impacts."""
         return score * score_unit(query)
 
 

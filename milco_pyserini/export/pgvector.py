@@ -15,9 +15,9 @@ import orjson
 
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, remaining
-from milco_pyserini.export.protocol import FILLED, Export, Server, Target, Vector, common_impacts, render
+from milco_pyserini.export.protocol import FILLED, Collection, Export, Server, Target, Vector, common_impacts, render
 from milco_pyserini.export.server import client, validate_version
-from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
+from milco_pyserini.index.documents import FieldFilters, field_values, filter_text, range_bounds
 
 _COMMENT = "milco "
 # Seconds for a statement.
@@ -58,9 +58,7 @@ class PgvectorTarget(Target):
         for name in names:
             render(f"pgvector.{name}", export, directory / name)
 
-    def connect(
-        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
-    ) -> "PgvectorServer":
+    def connect(self, access: Access, collection: Collection) -> "PgvectorServer":
         """Connect to a postgresql:// URL."""
         url, password = without_password(access.urls[0])
         options = {"connect_timeout": 10, "autocommit": True, "password": password}
@@ -72,7 +70,7 @@ class PgvectorTarget(Target):
         if found is None:
             raise MilcoError("this PostgreSQL server has no pgvector", "Install it there.")
         validate_version(self.title, found[0], (0, 7))
-        return PgvectorServer(connected, connect, collection, columns, schema)
+        return PgvectorServer(connected, connect, collection)
 
 
 class PgvectorServer(Server):
@@ -81,17 +79,9 @@ class PgvectorServer(Server):
     ranged = frozenset(("string", "strings", "number"))
     counted = frozenset(("string", "strings", "number", "boolean", "mixed"))
 
-    def __init__(
-        self,
-        connected: Any,
-        connect: Callable[[], Any],
-        collection: str,
-        columns: int,
-        schema: DocumentSchema | None,
-    ) -> None:
-        self._connect = connect
-        self.client, self._table, self._columns = connected, f'"{collection}"', columns
-        self._schema = schema
+    def __init__(self, connected: Any, connect: Callable[[], Any], collection: Collection) -> None:
+        self.client, self._connect = connected, connect
+        self._table, self._columns, self._schema = f'"{collection.name}"', collection.columns, collection.schema
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the comment on the table."""
@@ -114,11 +104,9 @@ class PgvectorServer(Server):
             self.state(statement)
 
     def state(self, statement: str) -> None:
-        """Replace the statement in the comment on the table."""
         self.client.execute(f"comment on table {self._table} is '{_COMMENT}{statement}'")
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return the docids that have a row."""
         rows = self._execute(f"select docid from {self._table} where docid = any(%s)", (ids,))
         return {docid for (docid,) in rows}
 
@@ -135,7 +123,6 @@ class PgvectorServer(Server):
             )
 
     def delete(self, ids: list[str]) -> None:
-        """Delete rows."""
         self.client.execute(f"delete from {self._table} where docid = any(%s)", (ids,))
 
     def count(self) -> int:
@@ -143,7 +130,6 @@ class PgvectorServer(Server):
         return self._one(f"select count(*) from {self._table}")
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Return the best documents."""
         condition, values = "", {"limit": k}
         if filters and self._schema is not None:
             condition, filtered = document_condition(filters, self._schema.fields)
@@ -158,7 +144,6 @@ class PgvectorServer(Server):
         return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
-        """Return impacts of the documents' vectors."""
         found = {}
         sql = f"select docid, vector::text from {self._table} where docid = any(%s)"
         for docid, vector in self._execute(sql, (ids,)):
@@ -167,12 +152,10 @@ class PgvectorServer(Server):
         return found
 
     def stored(self, ids: list[str]) -> dict[str, str]:
-        """Return the JSON of the documents; missing ones are left out."""
         sql = f"select docid, {DOCUMENT}::text from {self._table} where docid = any(%s)"
         return dict(self._execute(sql, (ids,)).fetchall())
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
-        """Return how many documents have each value of a field."""
         sql = (
             f"select value, count(distinct docid) from {self._table}, {_VALUES} as value "
             f"where {DOCUMENT} ? %(field)s group by value limit %(limit)s"

@@ -67,6 +67,14 @@ class Vector(NamedTuple):
         return dict(zip(self.terms, self.impacts, strict=True))
 
 
+class Collection(NamedTuple):
+    """A collection of a server, with columns of its vectors. schema: of stored documents; None if it stores none."""
+
+    name: str
+    columns: int
+    schema: DocumentSchema | None = None
+
+
 class EngineRequest(NamedTuple):
     """A search over HTTP: POST body, as JSON, to path of the engine's URL."""
 
@@ -206,9 +214,10 @@ class Export:
         return self.documents.fingerprint + ("" if self.corpus is None else f"+{self.corpus.checksum}")
 
     @property
-    def schema(self) -> DocumentSchema | None:
-        """The fields of stored documents."""
-        return None if self.corpus is None else self.corpus.schema
+    def place(self) -> Collection:
+        """The collection that a server has after this export."""
+        schema = None if self.corpus is None else self.corpus.schema
+        return Collection(self.collection, len(self.documents.terms), schema)
 
     def changed(self) -> Iterator[Vector]:
         """Yield every document that has terms; with since, those that are new or have changed."""
@@ -378,13 +387,10 @@ class Target:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
-    def connect(self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None) -> Server:
+    def connect(self, access: Access, collection: Collection) -> Server:
         """Return a collection of a running server. Raises MilcoError if its version is too old.
 
-        Args:
-            access: to one server; to a cluster, by several of its nodes.
-            columns: number of columns of a vector.
-            schema: of the documents that the collection stores; None if it stores none.
+        access: to one server; to a cluster, by several of its nodes.
         """
         raise NotImplementedError
 

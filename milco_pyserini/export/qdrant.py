@@ -17,6 +17,7 @@ from milco_pyserini.export.protocol import (
     HITS,
     HYBRID_DEPTH,
     RANK_CONSTANT,
+    Collection,
     EngineRequest,
     Export,
     Target,
@@ -59,8 +60,8 @@ class QdrantTarget(Target):
         """
         about = {"sparse_vectors": {VECTOR: {}}, "metadata": {"milco": export.statement}}
         write_json(directory / "collection.json", about)
-        if export.schema is not None:
-            write_lines(directory / "fields.jsonl", field_indexes(export.schema))
+        if schema := export.place.schema:
+            write_lines(directory / "fields.jsonl", field_indexes(schema))
         points = (orjson.dumps(point(vector)) for vector in self.documents(export))
         write_parts(directory, "documents", "json", points, **_POINTS)
         write_parts(directory, "deleted", "json", (orjson.dumps(point_id(one)) for one in export.deleted), **_POINTS)
@@ -85,9 +86,7 @@ class QdrantTarget(Target):
         body = {"prefetch": rankings, "query": fusion, "limit": k, "with_payload": [_DOCID]}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
-    def connect(
-        self, access: Access, collection: str, columns: int, schema: DocumentSchema | None = None
-    ) -> "QdrantServer":
+    def connect(self, access: Access, collection: Collection) -> "QdrantServer":
         """Connect to a URL, or open the directory of the client's local mode."""
         (url,) = access.urls
         qdrant = client("qdrant_client", self.name)
@@ -100,7 +99,7 @@ class QdrantTarget(Target):
         else:
             connected = qdrant.QdrantClient(path=url)
         validate_version(self.title, connected.info().version, (1, 16))
-        return QdrantServer(connected, qdrant.models, collection, schema)
+        return QdrantServer(connected, qdrant.models, collection)
 
 
 class QdrantServer(TextServer):
@@ -110,8 +109,8 @@ class QdrantServer(TextServer):
     ranged = frozenset(("number",))
     counted = frozenset(("string", "strings", "boolean"))
 
-    def __init__(self, connected: Any, models: Any, collection: str, schema: DocumentSchema | None) -> None:
-        self.client, self._models, self._name, self._schema = connected, models, collection, schema
+    def __init__(self, connected: Any, models: Any, collection: Collection) -> None:
+        self.client, self._models, (self._name, _, self._schema) = connected, models, collection
 
     def stated(self, alias: bool = False) -> str | None:
         """Return the statement in the collection's metadata."""
@@ -122,22 +121,18 @@ class QdrantServer(TextServer):
         return stated if set(config.params.sparse_vectors or ()) == {VECTOR} else ""
 
     def create(self, statement: str) -> None:
-        """Create the collection."""
         sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": statement}
         self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
         self._index_fields()
 
     def present(self, ids: list[str]) -> set[str]:
-        """Return the docids whose points exist."""
         docids = {point_id(docid): docid for docid in ids}
         return {docids[point.id] for point in self.client.retrieve(self._name, list(docids), with_payload=False)}
 
     def write(self, vectors: list[Vector]) -> None:
-        """Add or replace points."""
         self.client.upsert(self._name, [self._models.PointStruct(**point(vector)) for vector in vectors], wait=True)
 
     def delete(self, ids: list[str]) -> None:
-        """Delete points."""
         self.client.delete(self._name, self._models.PointIdsList(points=list(map(point_id, ids))), wait=True)
 
     def state(self, statement: str) -> None:
@@ -158,7 +153,6 @@ class QdrantServer(TextServer):
         return self._searched([self._models.TextQuery(text=text) for text in texts], _CONTENTS, k, filters)
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
-        """Return impacts of the documents' vectors."""
         points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=[_DOCID], with_vectors=True)
         vectors = ((point.payload[_DOCID], point.vector[VECTOR]) for point in points)
         return {
@@ -173,7 +167,6 @@ class QdrantServer(TextServer):
         return {docid: orjson.dumps({"id": docid, **payload}).decode() for docid, payload in payloads}
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
-        """Return how many documents have each value of a field."""
         found = self.client.facet(self._name, payload_key(field), limit=limit, exact=True)
         return {filter_text(hit.value): hit.count for hit in found.hits}
 

@@ -19,7 +19,7 @@ from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
-from milco_pyserini.export.protocol import Export, Server, Target, TextServer, Vector
+from milco_pyserini.export.protocol import Collection, Export, Server, Target, TextServer, Vector
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
@@ -75,7 +75,7 @@ def export_index(
     artifact = Artifact(output, _is_replaceable, recorded)
     place = {"target": target.name, "collection": export.collection}
     overwrite = artifact.action(place, overwrite) is not Action.CREATE
-    documents = export.documents
+    documents, schema = export.documents, export.place.schema
     languages = LanguageSums(len(documents.terms))
     if export.corpus is not None and not export.is_shard:
         export.observe = languages.add
@@ -97,7 +97,7 @@ def export_index(
         "id_with_space": export.id_with_space,
         "milco_pyserini": __version__,
         "vectors": structs.replace(documents.manifest, scale=documents.about.scale),
-        **({} if export.schema is None else {"schema": asdict(export.schema), "fields": export.schema.fields}),
+        **({} if schema is None else {"schema": asdict(schema), "fields": schema.fields}),
         **({"languages": languages.sizes} if languages.balances else {}),
         "corpus_paths": indexed_corpus_paths(documents, output),
     }
@@ -163,7 +163,7 @@ class RemoteSearcher(EngineSearcher):
         schema = DocumentSchema(**manifest.schema) if manifest.schema else None
         terms = read_vocabulary(directory, manifest.files).terms.tolist()
         with deadline(timeout):
-            server = connect(target, access, collection, len(terms), schema, MOVED)
+            server = connect(target, access, Collection(collection, len(terms), schema), MOVED)
             try:
                 with server_errors(name, MOVED):
                     stated = server.stated(alias=True)
@@ -263,7 +263,6 @@ class RemoteSearcher(EngineSearcher):
         return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of the documents; missing ones are left out."""
         # Servers refuse an empty id.
         ids: list[str] = list(filter(None, docids))
         found: dict[str, str] = {}
@@ -408,9 +407,7 @@ class RemoteTextSearcher(EngineSearcher):
         return " ".join(part for part in parts if part in kept)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        """Return the stored JSON of the documents; missing ones are left out."""
         return self._searcher.stored(docids)
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:
-        """Return how many documents have each value of a field; None if the server does not count them."""
         return self._searcher.count_values(field, limit)

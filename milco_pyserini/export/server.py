@@ -20,9 +20,8 @@ from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachab
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
-from milco_pyserini.export.protocol import HITS, Export, Server, Target, Vector
+from milco_pyserini.export.protocol import HITS, Collection, Export, Server, Target, Vector
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.index.recall import find_ground_truth
 
 # Documents that are sent at a time, and their bytes as JSON: memory holds as many of these as a server has writers.
@@ -56,7 +55,7 @@ def fill(export: Export, target: Target, access: Access) -> bool:
     if export.corpus is not None:
         target.validate_stores(export.corpus.fields)
     place = f"{target.title} at {access.shown}"
-    server = connect(target, access, export.collection, len(export.documents.terms), export.schema)
+    server = connect(target, access, export.place)
     server.shards, server.replicas = export.shards, export.replicas
     with contextlib.closing(server.client), server_errors(place, _RESUMES, again=_RESUMES):
         stated, wanted = server.stated(), export.statement
@@ -109,20 +108,13 @@ def fill(export: Export, target: Target, access: Access) -> bool:
     return True
 
 
-def connect(
-    target: Target,
-    access: Access,
-    collection: str,
-    columns: int,
-    schema: DocumentSchema | None = None,
-    hint: str = "",
-) -> Server:
+def connect(target: Target, access: Access, collection: Collection, hint: str = "") -> Server:
     """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
     target.validate_urls(access.urls)
     place = f"{target.title} at {access.shown}"
     try:
         with server_errors(f"cannot connect to {place}", hint, Unreachable):
-            return target.connect(access, collection, columns, schema)
+            return target.connect(access, collection)
     except Unreachable:
         raise
     except MilcoError as error:

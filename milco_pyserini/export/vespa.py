@@ -38,7 +38,6 @@ class VespaTarget(Target):
             yield {"remove": place + quote(docid, safe="")}
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
-        """Return the request for the best documents of a query."""
         where = f"{{targetHits: {k}}}wand(terms, {orjson.dumps(query.weights).decode()})"
         body = {"yql": f"select docid from {collection} where {where}", "ranking": "impacts", "hits": k}
         return EngineRequest("/search/", body)

@@ -17,7 +17,7 @@ from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import Export, find_target
 from milco_pyserini.export.access import Access, public_url
-from milco_pyserini.export.protocol import Vectors
+from milco_pyserini.export.protocol import Collection, Vectors
 from milco_pyserini.sparse import VectorStore
 
 
@@ -46,7 +46,7 @@ def test_a_killed_run_is_resumed(
     assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
     assert fill((target, url), store, "killed") == 0
     assert "Checked: the 10 best scores" in capsys.readouterr().err
-    connected = find_target(target).connect(Access((url,)), "killed", len(Vectors.open(store).terms))
+    connected = find_target(target).connect(Access((url,)), Export(Vectors.open(store), "killed").place)
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
     assert connected.stated() == Vectors.open(store).fingerprint
     assert connected.present([*docids, "missing"]) == set(docids)
@@ -62,7 +62,7 @@ from milco_pyserini.export.access import Access
 from milco_pyserini.export.protocol import Vectors
 name, url, store = sys.argv[1:]
 export = Export(Vectors.open(Path(store)), "killed")
-server = find_target(name).connect(Access((url,)), "killed", len(export.documents.terms))
+server = find_target(name).connect(Access((url,)), export.place)
 assert server.stated() is None
 server.create(">" + export.documents.fingerprint)
 server.write([vector for vector in export.changed()][::2])
@@ -121,7 +121,7 @@ def test_an_interrupted_run_is_completed_by_no_other(
 def write_half(server: tuple[str, str], export: Export) -> None:
     """Leave what a run leaves that is interrupted after half of its documents."""
     target, url = server
-    connected = find_target(target).connect(Access((url,)), export.collection, len(export.documents.terms))
+    connected = find_target(target).connect(Access((url,)), export.place)
     before = "" if export.since is None else export.since.fingerprint
     state = connected.create if export.since is None else connected.state
     state(f"{before}>{export.documents.fingerprint}")
@@ -311,4 +311,4 @@ def test_certificates_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPa
     for file in ("missing.pem", str(tmp_path / "ca.pem")):
         monkeypatch.setenv("SSL_CERT_FILE", file)
         with pytest.raises(MilcoError, match=f"SSL_CERT_FILE={file}"):
-            find_target("elasticsearch").connect(Access(("https://search.example.org",)), "any", 1)
+            find_target("elasticsearch").connect(Access(("https://search.example.org",)), Collection("any", 1))

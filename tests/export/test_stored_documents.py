@@ -72,9 +72,7 @@ def test_documents_are_stored_with_their_vectors(
     given = {document.id: document for document in open_corpus(corpus)}
     stored = CorpusDocuments(list(given.values()), "corpus")
     export = Export(Vectors.open(store), "stored", corpus=stored)
-    connected = find_target(server[0]).connect(
-        Access((server[1],)), "stored", len(export.documents.terms), export.schema
-    )
+    connected = find_target(server[0]).connect(Access((server[1],)), export.place)
     connected.create(f">{export.statement}")
     connected.write(list(export.changed())[::2])
     connected.client.close()

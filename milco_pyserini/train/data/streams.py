@@ -96,7 +96,6 @@ class BitextStream(ExampleStream):
         return itertools.chain.from_iterable(self.blocks(0, _BLOCK, slice(None)))
 
     def blocks(self, first: int, size: int, share: slice) -> Iterator[list[BitextPair]]:
-        """Yield a share of each block of consecutive examples, forever; arguments as for ExampleStream."""
         readers = [
             ShuffledPairs(source, size, f"{self.seed} {number}")
             for number, (source, size) in enumerate(zip(self.sources, self.sizes, strict=True))

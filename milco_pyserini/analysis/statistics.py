@@ -82,11 +82,7 @@ class StoreStatistics:
 
 
 def compute_statistics(
-    vectors: str | Path,
-    corpus: str | None = None,
-    encoder: str | None = None,
-    plain: bool = False,
-    scale: float = 1.0,
+    vectors: str | Path, corpus: str | None = None, encoder: str | None = None, plain: bool = False, scale: float = 1.0
 ) -> StoreStatistics:
     """Read a vector store once, and its texts once if they are available.
 

@@ -13,13 +13,7 @@ from milco_pyserini.index.capabilities import Capability
 
 _VECTORS = 4096
 _SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("term", pa.string()),
-        ("column", pa.int32()),
-        ("impact", pa.int32()),
-        ("weight", pa.float32()),
-    ]
+    {"id": pa.string(), "term": pa.string(), "column": pa.int32(), "impact": pa.int32(), "weight": pa.float32()}
 )
 
 

@@ -77,14 +77,8 @@ _ENCODER_RULES = {
 }
 # The sizes and constants of an encoder, which a saved configuration has, and XLM-R's padding id, which it may lack.
 _SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "layer_norm_eps",
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "type_vocab_size", "layer_norm_eps"),
 )
 _PADDING_ID = 1
 # These do not change the vectors: weights are loaded as float32.

@@ -44,12 +44,7 @@ _RENAMED = (
 )
 _TIED_DECODER = "en_lsr.bert.embeddings.word_embeddings.weight"
 _NOT_IN_SHAPES = (
-    "model_type",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "layer_norm_eps",
-    "hidden_act",
-    "pad_token_id",
+    *("model_type", "num_hidden_layers", "num_attention_heads", "layer_norm_eps", "hidden_act", "pad_token_id"),
 )
 # The tensors whose shapes give the sizes of a network.
 _WORDS = "encoder.embeddings.word_embeddings.weight"

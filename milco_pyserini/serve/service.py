@@ -76,10 +76,7 @@ class ServedRequest(SearchRequest):
 
     k: int = option(10, minimum=1, maximum=MAX_HITS, help=f"documents to return, up to {MAX_HITS}")
     offset: int = option(
-        0,
-        minimum=0,
-        maximum=MAX_DEPTH - 1,
-        help=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}",
+        0, minimum=0, maximum=MAX_DEPTH - 1, help=f"better documents to skip; offset + k: up to {MAX_DEPTH:,}"
     )
 
     def conflicts(self) -> Iterator[MilcoError]:

@@ -83,9 +83,7 @@ class RetrievalOptions(DataOptions):
     data: tuple[str, ...] = _data((), metavar="SOURCE", help="training sets: JSONL files, directories, names")
     group_size: int = _data(8, minimum=1, help="passages per query: one positive and negatives")
     parallel: tuple[str, ...] = _data(
-        (),
-        metavar="SOURCE[=SHARE]",
-        help="sentence pairs to contrast across languages; with --data, SHARE of batches",
+        (), metavar="SOURCE[=SHARE]", help="sentence pairs to contrast across languages; with --data, SHARE of batches"
     )
     translations: int = _data(4, minimum=2, help="languages per sentence of --parallel, at most")
     concatenate: float = _data(

@@ -217,13 +217,6 @@ def read_pooling(checkpoint: Checkpoint) -> str:
     return known[0]
 
 
-def write_pooling(directory: Path, pooling: str) -> None:
-    """State a pooling in sentence-transformers' file, as read_pooling() reads it."""
-    path = directory / "1_Pooling" / "config.json"
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, {name: _POOLING_MODES[name] == pooling for name in _POOLING_MODES if name.startswith("pooling_")})
-
-
 def _validate_modules(path: Path) -> None:
     """Raise MilcoError if sentence-transformers would apply a module that is not supported."""
     if not path.is_file():

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -80,6 +80,7 @@ def index_passages(
     return index.searcher()
 
 
+@dataclass(eq=False)
 class NegativeMiner:
     """Finds negatives for the examples of one source.
 
@@ -91,32 +92,28 @@ class NegativeMiner:
         options: number and depth of negatives.
     """
 
-    def __init__(
-        self,
-        source: RetrievalSource,
-        passages: Mapping[str, int],
-        encoder: MilcoEncoder,
-        searcher: EngineSearcher,
-        options: MineOptions,
-    ) -> None:
-        self._encoder = encoder
-        self._searcher = searcher
-        self._options = options
-        self._passages = list(passages)
+    source: RetrievalSource
+    passages: Mapping[str, int]
+    encoder: MilcoEncoder
+    searcher: EngineSearcher
+    options: MineOptions
+
+    def __post_init__(self) -> None:
+        self._texts = list(self.passages)
         # A query may occur several times in a source, each time with another positive.
         self._positives: dict[str, set[int]] = {}
-        for example in source.examples():
-            self._positives.setdefault(example.query, set()).update(passages[text] for text in example.positives)
-        self._shingles = lru_cache(maxsize=1 << 16)(lambda number: shingles(self._passages[number]))
+        for example in self.source.examples():
+            self._positives.setdefault(example.query, set()).update(map(self.passages.__getitem__, example.positives))
+        self._shingles = lru_cache(maxsize=1 << 16)(lambda number: shingles(self._texts[number]))
 
     def mine(self, examples: Sequence[RetrievalExample]) -> Iterator[RetrievalExample | None]:
         """Yield the examples with mined negatives, hardest first, without scores; None for one without negatives."""
-        size = self._options.batch_size
+        size = self.options.batch_size
         for start in range(0, len(examples), size):
             batch = examples[start : start + size]
-            vectors = self._encoder.encode_query([example.query for example in batch], batch_size=size)
-            queries = vectors.to_dicts(self._encoder.vocabulary)
-            rankings = self._searcher.search(queries, self._options.depth, threads=self._options.threads)
+            vectors = self.encoder.encode_query([example.query for example in batch], batch_size=size)
+            queries = vectors.to_dicts(self.encoder.vocabulary)
+            rankings = self.searcher.search(queries, self.options.depth, threads=self.options.threads)
             for example, hits in zip(batch, rankings, strict=True):
                 negatives = tuple(self.choose(example.query, hits))
                 mined = example._replace(negatives=negatives, positive_scores=None, negative_scores=None)
@@ -127,11 +124,11 @@ class NegativeMiner:
         positives = self._positives[query]
         scored = [(int(docid), score) for docid, score in zip(hits.docids, hits.scores, strict=True)]
         limit = float("inf")
-        if self._options.max_score is not None:
+        if self.options.max_score is not None:
             # If no positive is found, every hit scores above it, and none may be a negative.
             best = max((score for number, score in scored if number in positives), default=0.0)
-            limit = self._options.max_score * best
-        missing = self._options.negatives
+            limit = self.options.max_score * best
+        missing = self.options.negatives
         for number, score in scored:
             if (
                 missing
@@ -140,7 +137,7 @@ class NegativeMiner:
                 and not any(near_duplicates(self._shingles(number), self._shingles(other)) for other in positives)
             ):
                 missing -= 1
-                yield self._passages[number]
+                yield self._texts[number]
 
 
 def shingles(text: str) -> frozenset[str]:

@@ -129,11 +129,7 @@ class ContrastiveLoss(nn.Module):
         return self.contrast_translations(**batch) if "meaning" in batch else self.contrast_passages(**batch)
 
     def contrast_passages(
-        self,
-        query: Batch,
-        passage: Batch,
-        scores: Tensor | None = None,
-        texts: dict[str, Texts] | None = None,
+        self, query: Batch, passage: Batch, scores: Tensor | None = None, texts: dict[str, Texts] | None = None
     ) -> dict:
         """Compute the loss of a batch of groups.
 

@@ -116,8 +116,8 @@ def pending_files(
         "dtype": str(choose_dtype(options.dtype, choose_device(options.device))).removeprefix("torch."),
         "weight_hash": weight_hash,
         "corpus_hash": corpus_hash,
-        "examples": {file.name: source.stats().examples for file, source in files.items()},
-        **{f"digest of {file.name}": source.stats().digest for file, source in files.items()},
+        "examples": {file.name: source.stats.examples for file, source in files.items()},
+        **{f"digest of {file.name}": source.stats.digest for file, source in files.items()},
     }
     manifest = options.output / MANIFEST
     recorded = read_json(manifest) if manifest.is_file() else {}
@@ -125,7 +125,7 @@ def pending_files(
     begun = Artifact(options.output, lambda _: is_owned, recorded, is_complete=False, in_place=True)
     action = begun.action(plan, options.overwrite)
     for source in sources:
-        if not source.stats().examples:
+        if not source.stats.examples:
             raise MilcoError(f"{source.name} has no examples")
     if action is not Action.RESUME:
         for source in sources:
@@ -161,7 +161,7 @@ def rewrite(
     directory = parts_of(file)
     parts: list[Path] = []
     left_out = 0
-    progress = Progress("queries", source.stats().examples)
+    progress = Progress("queries", source.stats.examples)
     stream = iter(source.examples())
     while chunk := list(itertools.islice(stream, part_size)):
         part = directory / f"{len(parts):06d}.jsonl.gz"

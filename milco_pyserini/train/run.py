@@ -15,13 +15,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
 from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter
 from milco_pyserini.io.artifact import Action, Artifact
-from milco_pyserini.io.files import (
-    atomic_directory,
-    is_json_with,
-    read_json,
-    remove_directory,
-    write_json,
-)
+from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, remove_directory, write_json
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import validate
 from milco_pyserini.train.checkpoints import find_damage, newest_checkpoint, reporting_write_errors, set_aside_damaged

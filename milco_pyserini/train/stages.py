@@ -122,7 +122,7 @@ def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[E
         passages = RetrievalStream(sources, data.group_size, seed, data.temperature, block=block, scored=scored)
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)
-        digests |= {f"digest of {source.name}": source.stats().digest for source in sources}
+        digests |= {f"digest of {source.name}": source.stats.digest for source in sources}
     stream = MixedStream(streams, block, seed) if len(streams) > 1 else streams[0][1]
     return stream, {"examples": examples, **digests}
 

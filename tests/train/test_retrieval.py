@@ -98,7 +98,7 @@ def test_a_broken_line_is_reported_with_file_and_number(tmp_path: Path, line: by
     path = tmp_path / "x.jsonl"
     path.write_bytes(orjson.dumps(example("q")) + b"\n\n" + line + b"\n")
     with pytest.raises(MilcoError) as error:
-        RetrievalFile(path).stats()
+        _ = RetrievalFile(path).stats
     assert f"{path}:3: " in str(error.value) and why in str(error.value)
 
 
@@ -126,10 +126,10 @@ def test_lines_have_their_own_language_if_the_file_name_has_none(tmp_path: Path)
     assert [(one.language, one.query) for one in everything] == [("ko", "c"), ("ja", "d"), ("ja", "a"), ("ko", "b")]
     chosen = open_retrieval([tmp_path / "d"], ["ko"])
     assert [(one.language, one.query) for source in chosen for one in source.examples()] == [("ko", "c"), ("ko", "b")]
-    assert [source.stats().examples for source in chosen] == [1, 1]
+    assert [source.stats.examples for source in chosen] == [1, 1]
     (source,) = open_retrieval([write(tmp_path / "train.hn.jsonl", example("a") | {"language": "sw"})])
     with pytest.raises(MilcoError, match=r"train\.hn\.jsonl:1: language 'sw' in a file of 'hn': rename the file"):
-        source.stats()
+        _ = source.stats
 
 
 def test_data_that_is_given_twice_is_refused(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_collection_is_read_file_by_file(hub: list[str]) -> None:
     """Nothing is downloaded before it is needed."""
     (source,) = open_retrieval(["en_fever-fever"])
     assert (source.name, source.language, hub) == ("en_fever-fever", "en", [])
-    assert source.stats().examples == 3 and hub == ["en_fever/train/*.parquet"]
+    assert source.stats.examples == 3 and hub == ["en_fever/train/*.parquet"]
     examples = list(source.examples())
     assert examples[0] == RetrievalExample("en", "f0", ("f0+",), ("f0-0", "f0-1"), (90.75,), (80.5, 79.5))
     assert [example.query for example in examples] == ["f0", "f1", "f2"] and len(hub) == 1
@@ -99,4 +99,4 @@ def test_an_unreachable_collection_is_reported() -> None:
     """Offline with an empty cache."""
     (source,) = open_retrieval(["en_scidocs"])
     with pytest.raises(MilcoError, match="en_scidocs is not in the local cache and the hub cannot be reached"):
-        source.stats()
+        _ = source.stats

@@ -66,6 +66,7 @@ class ParallelCollection:
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
 
+@dataclass(eq=False)
 class ParallelStream(ExampleStream):
     """An endless stream of Translations, identical every time it is read from the start.
 
@@ -87,19 +88,18 @@ class ParallelStream(ExampleStream):
         MilcoError: a value is out of range, or a collection has fewer than block sentences.
     """
 
-    def __init__(
-        self,
-        collections: Sequence[ParallelCollection],
-        shares: Mapping[str, float | None],
-        translations: int,
-        seed: int,
-        temperature: float = 1.0,
-        concatenate: float = 0.0,
-        block: int = 64,
-    ) -> None:
-        validate_number("translations", translations, minimum=2)
-        validate_number("temperature", temperature, minimum=1)
-        validate_number("concatenate", concatenate, minimum=0, maximum=1)
+    collections: Sequence[ParallelCollection]
+    shares: Mapping[str, float | None]
+    translations: int
+    seed: int
+    temperature: float = 1.0
+    concatenate: float = 0.0
+    block: int = 64
+
+    def __post_init__(self) -> None:
+        validate_number("translations", self.translations, minimum=2)
+        validate_number("temperature", self.temperature, minimum=1)
+        validate_number("concatenate", self.concatenate, minimum=0, maximum=1)
         # Neighbors are reserved for a joined text, so a short collection has room for few groups.
         self._reach = 2 * _NEIGHBORS if concatenate else 0
         for collection in collections:
@@ -110,30 +110,21 @@ class ParallelStream(ExampleStream):
                     f"{len(collection.rows):,} English sentences are too few for batches of {block} groups; "
                     + Message("lower {batch_size}"),
                 )
-        given = [share for share in shares.values() if share is not None]
+        given = [share for share in self.shares.values() if share is not None]
         mean = sum(given) / len(given) if given else 1.0
-        self._collections = list(collections)
-        self._weights = [shares[collection.name] or mean for collection in collections]
-        self._translations = translations
-        self._seed = seed
-        self._temperature = temperature
-        self._concatenate = concatenate
-        self._block = block
-        self.size = sum(len(collection.rows) for collection in collections)
+        self._weights = [self.shares[collection.name] or mean for collection in self.collections]
+        self.size = sum(len(collection.rows) for collection in self.collections)
 
     def __iter__(self) -> Iterator[Translations]:
-        rng = random.Random(f"{self._seed}")
+        rng = random.Random(f"{self.seed}")
         languages = [
-            (
-                list(collection.places),
-                [len(numbers) ** (1 / self._temperature) for numbers in collection.places.values()],
-            )
-            for collection in self._collections
+            (list(collection.places), [len(found) ** (1 / self.temperature) for found in collection.places.values()])
+            for collection in self.collections
         ]
         while True:
-            (place,) = rng.choices(range(len(self._collections)), self._weights)
-            collection, taken = self._collections[place], list[int]()
-            while len(taken) < self._block:
+            (place,) = rng.choices(range(len(self.collections)), self._weights)
+            collection, taken = self.collections[place], list[int]()
+            while len(taken) < self.block:
                 (language,) = rng.choices(*languages[place])
                 number = int(rng.choice(collection.places[language]))
                 if all(abs(number - other) > self._reach for other in taken):
@@ -142,13 +133,13 @@ class ParallelStream(ExampleStream):
 
     def _draw(self, collection: ParallelCollection, number: int, first: str, rng: random.Random) -> Translations:
         others = sorted(collection.rows[number].keys() - {first})
-        languages = (first, *rng.sample(others, min(len(others), self._translations - 1)))
+        languages = (first, *rng.sample(others, min(len(others), self.translations - 1)))
         texts: list[str] = []
         english: list[str] = []
         joined: list[bool] = []
         for language in languages:
             # A group has at least one query.
-            joined.append(bool(texts) and rng.random() < self._concatenate)
+            joined.append(bool(texts) and rng.random() < self.concatenate)
             before, after = (rng.randint(0, _NEIGHBORS), rng.randint(0, _NEIGHBORS)) if joined[-1] else (0, 0)
             neighbors = collection.rows[max(0, number - before) : number + after + 1]
             rows = [row for row in neighbors if language in row]
@@ -157,6 +148,7 @@ class ParallelStream(ExampleStream):
         return Translations(languages, tuple(texts), tuple(joined), tuple(english))
 
 
+@dataclass(eq=False)
 class MixedStream(ExampleStream):
     """An endless stream of blocks of examples, each from one of several streams.
 
@@ -166,15 +158,14 @@ class MixedStream(ExampleStream):
         seed: of all draws.
     """
 
-    def __init__(self, streams: Sequence[tuple[float, ExampleStream]], block: int, seed: int) -> None:
-        self._streams = list(streams)
-        self._block = block
-        self._seed = seed
+    streams: Sequence[tuple[float, ExampleStream]]
+    block: int
+    seed: int
 
     def __iter__(self) -> Iterator[QueryGroup | Translations]:
-        rng = random.Random(f"{self._seed} mixed")
-        weights = [share for share, _ in self._streams]
-        streams = [iter(stream) for _, stream in self._streams]
+        rng = random.Random(f"{self.seed} mixed")
+        weights = [share for share, _ in self.streams]
+        streams = [iter(stream) for _, stream in self.streams]
         while True:
             (stream,) = rng.choices(streams, weights)
-            yield from islice(stream, self._block)
+            yield from islice(stream, self.block)

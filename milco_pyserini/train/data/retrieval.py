@@ -90,8 +90,9 @@ class RetrievalSource(Protocol):
     def language(self) -> str:
         """Language code; "und" if mixed or unknown."""
 
+    @property
     def stats(self) -> RetrievalStats:
-        """Return counts from a full pass, which is made once. Raises MilcoError at the first broken line."""
+        """Counts from a full pass, which is made once. Raises MilcoError at the first broken line."""
 
     def examples(self) -> Iterator[RetrievalExample]:
         """Yield every example from the start, always in the same order."""
@@ -164,12 +165,9 @@ class RetrievalFile:
         """Yield every example from the start."""
         return (example for _, example in self.numbered())
 
-    def stats(self) -> RetrievalStats:
-        """Return counts from a full pass, made once, before expensive work."""
-        return self._stats
-
     @cached_property
-    def _stats(self) -> RetrievalStats:
+    def stats(self) -> RetrievalStats:
+        """Counts from a full pass, made once, before expensive work."""
         count, without_negatives, without_scores = 0, None, None
         digest = blake2b(digest_size=16)
         for number, example in self.numbered():
@@ -191,8 +189,9 @@ class HubRetrieval:
         self.language = language
         self._pattern = f"{name.partition('-')[0]}/{'train' if monolingual else f'{language}_train'}/*.parquet"
 
+    @cached_property
     def stats(self) -> RetrievalStats:
-        """Return the number of rows from the files' metadata; all rows have negatives and scores."""
+        """The number of rows from the files' metadata; all rows have negatives and scores."""
         return RetrievalStats(sum(open_parquet(path).metadata.num_rows for path in self._files))
 
     def examples(self) -> Iterator[RetrievalExample]:
@@ -265,11 +264,7 @@ def read_example(fields: Mapping[str, object], language: str = UNDETERMINED) -> 
 
 def dump_example(example: RetrievalExample) -> bytes:
     """Return the example as a JSON line in our layout, without the line end."""
-    fields: dict[str, object] = {
-        "query": example.query,
-        "positives": example.positives,
-        "negatives": example.negatives,
-    }
+    fields: dict[str, object] = {"query": example.query, "positives": example.positives, "negatives": example.negatives}
     if example.positive_scores is not None and example.negative_scores is not None:
         fields["scores"] = example.positive_scores + example.negative_scores
     if example.language != UNDETERMINED:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ class ExampleStream(ABC):
             yield list(itertools.islice(examples, size))[share]
 
 
+@dataclass(eq=False)
 class BitextStream(ExampleStream):
     """An endless stream of pairs from many sources, which can be read from any example on.
 
@@ -71,25 +73,21 @@ class BitextStream(ExampleStream):
         MilcoError: a value is out of range, a weight's name is unknown, or a source is broken.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[BitextSource],
-        temperature: float,
-        seed: int,
-        concatenate: float = 0.0,
-        weights: Mapping[str, float] | None = None,
-    ) -> None:
-        if not sources:
+    sources: Sequence[BitextSource]
+    temperature: float
+    seed: int
+    concatenate: float = 0.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.sources:
             raise MilcoError("no bitext to train on: name at least one source in the languages requested")
-        validate_number("temperature", temperature, minimum=1)
-        validate_number("concatenate", concatenate, minimum=0, maximum=1)
-        self.sources = list(sources)
-        self.seed = seed
-        self.concatenate = concatenate
+        validate_number("temperature", self.temperature, minimum=1)
+        validate_number("concatenate", self.concatenate, minimum=0, maximum=1)
         self.sizes = [source.index.pairs for source in self.sources]
-        self.probabilities = source_probabilities(self.sources, self.sizes, temperature, weights or {})
+        self.probabilities = source_probabilities(self.sources, self.sizes, self.temperature, self.weights)
         # Random phase of each source, in units of its sampling interval.
-        draw = random.Random(f"{seed}")
+        draw = random.Random(f"{self.seed}")
         self._phases = np.array([draw.random() for _ in self.sources])
 
     def __iter__(self) -> Iterator[BitextPair]:
@@ -139,29 +137,23 @@ class BitextStream(ExampleStream):
         return number + rounds * sum(further) + sum(further[:rest])
 
 
+@dataclass(eq=False)
 class ShuffledPairs:
-    """The pairs of a source in random order, each once in a pass.
+    """The pairs of a source in random order, each once in a pass. size: number of pairs. seed: of the order."""
 
-    Args:
-        source: of the pairs.
-        size: its number of pairs.
-        seed: of the order.
-    """
-
-    def __init__(self, source: BitextSource, size: int, seed: str) -> None:
-        self._source = source
-        self._size = size
-        self._seed = seed
-        self._turn = -1
+    source: BitextSource
+    size: int
+    seed: str
+    _turn: int = -1
 
     def pair(self, place: int) -> BitextPair:
         """Return the pair at a place of the endless sequence of passes."""
-        turn, within = divmod(place, self._size)
+        turn, within = divmod(place, self.size)
         if turn != self._turn:
-            draw = random.Random(f"{self._seed} {turn}")
+            draw = random.Random(f"{self.seed} {turn}")
             self._turn, self._keys = turn, [draw.getrandbits(64) for _ in range(_ROUNDS)]
-        block, row = divmod(permuted(within, self._size, self._keys), BLOCK)
-        return self._source.parse(self._source.rows(block)[row])
+        block, row = divmod(permuted(within, self.size, self._keys), BLOCK)
+        return self.source.parse(self.source.rows(block)[row])
 
 
 def permuted(place: int, size: int, keys: Sequence[int]) -> int:
@@ -220,6 +212,7 @@ class QueryGroup(NamedTuple):
     scores: tuple[float, ...] | None
 
 
+@dataclass(eq=False)
 class RetrievalStream(ExampleStream):
     """An endless stream of groups, identical every time it is read from the start.
 
@@ -243,38 +236,30 @@ class RetrievalStream(ExampleStream):
             scores.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[RetrievalSource],
-        group_size: int,
-        seed: int,
-        temperature: float = 1.0,
-        buffer: int = 10_000,
-        block: int = 64,
-        scored: bool = False,
-    ) -> None:
-        for name, value in (("group_size", group_size), ("buffer", buffer), ("block", block)):
-            validate_number(name, value, minimum=1)
-        validate_number("temperature", temperature, above=0)
-        if not sources:
+    sources: Sequence[RetrievalSource]
+    group_size: int
+    seed: int
+    temperature: float = 1.0
+    buffer: int = 10_000
+    block: int = 64
+    scored: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("group_size", "buffer", "block"):
+            validate_number(name, getattr(self, name), minimum=1)
+        validate_number("temperature", self.temperature, above=0)
+        if not self.sources:
             raise MilcoError("no retrieval data to train on: name files, directories or collections")
-        self.sources = list(sources)
-        self.group_size = group_size
-        self.seed = seed
-        self.buffer = buffer
-        self.block = block
-        self.scored = scored
-        self.sizes: list[int] = []
         for source in self.sources:
-            stats = source.stats()
+            stats = source.stats
             if not stats.examples:
                 raise MilcoError(f"{source.name} has no examples in the languages requested")
-            if group_size > 1 and stats.without_negatives:
-                raise MilcoError(f"{stats.without_negatives}: no negatives for groups of {group_size}", _MINE_HINT)
-            if scored and stats.without_scores:
+            if self.group_size > 1 and stats.without_negatives:
+                raise MilcoError(f"{stats.without_negatives}: no negatives for groups of {self.group_size}", _MINE_HINT)
+            if self.scored and stats.without_scores:
                 raise MilcoError(f"{stats.without_scores}: no teacher scores to distill", _SCORE_HINT)
-            self.sizes.append(stats.examples)
-        self._weights = [size ** (1 / temperature) for size in self.sizes]
+        self.sizes = [source.stats.examples for source in self.sources]
+        self._weights = [size ** (1 / self.temperature) for size in self.sizes]
 
     def __iter__(self) -> Iterator[QueryGroup]:
         rng = random.Random(str(self.seed))

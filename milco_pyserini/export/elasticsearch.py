@@ -64,7 +64,9 @@ class ElasticsearchTarget(Target):
         write_json(directory / "mapping.json", self.mapping(export.statement, export.place.schema))
         write_parts(directory, "documents", "ndjson", self._bulk(export))
         if export.topics is not None:
-            write_lines(directory / "queries.ndjson", self._searches(export.collection, export.topics))
+            searches = (self.search_request(vector, export.collection).body for vector in export.topics)
+            lines = (line for body in searches for line in ({"index": export.collection}, body))
+            write_lines(directory / "queries.ndjson", lines)
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
     def _bulk(self, export: Export) -> Iterator[bytes]:
@@ -72,11 +74,6 @@ class ElasticsearchTarget(Target):
             yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps(source(vector))
         for docid in export.deleted:
             yield orjson.dumps({"delete": {"_id": docid}})
-
-    def _searches(self, collection: str, queries: Iterable[Vector]) -> Iterator[dict[str, Any]]:
-        for vector in queries:
-            yield {"index": collection}
-            yield self.search_request(vector, collection).body
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are _id."""

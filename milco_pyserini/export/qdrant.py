@@ -263,11 +263,7 @@ def payload_filter(filters: FieldFilters, fields: Mapping[str, str]) -> dict[str
         # One that finds nothing, if there are no strings.
         alternatives: list[dict[str, Any]] = [{"key": key, "match": {"any": strings}}]
         for value in values[len(strings) :]:
-            is_flag = isinstance(value, bool)
-            alternatives.append({"key": key} | ({"match": {"value": value}} if is_flag else _equal(value)))
+            equal = {"match": {"value": value}} if isinstance(value, bool) else {"range": {"gte": value, "lte": value}}
+            alternatives.append({"key": key, **equal})
         conditions.append({"should": alternatives})
     return {"must": conditions}
-
-
-def _equal(number: float) -> dict[str, Any]:
-    return {"range": {"gte": number, "lte": number}}

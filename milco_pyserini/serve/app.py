@@ -76,6 +76,10 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_STATUS: dict[type[MilcoError], HTTPStatus] = {
+    **{UnknownDocument: HTTPStatus.NOT_FOUND, Busy: HTTPStatus.SERVICE_UNAVAILABLE},
+    **{Unreachable: HTTPStatus.BAD_GATEWAY, DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR},
+}
 _EXPECTED = {
     **{"int_parsing": "an integer", "int_type": "an integer", "float_parsing": "a number", "float_type": "a number"},
     **{"bool_type": "true or false", "list_type": "a list", "string_type": "a string"},
@@ -155,17 +159,11 @@ def create_app(
 
     @app.exception_handler(MilcoError)
     async def failed(request: Request, failure: MilcoError) -> Response:
-        status = HTTPStatus.BAD_REQUEST
-        if isinstance(failure, UnknownDocument):
-            status = HTTPStatus.NOT_FOUND
-        elif isinstance(failure, Busy):
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-        elif isinstance(failure, Unreachable):
-            status = HTTPStatus.BAD_GATEWAY
-        elif isinstance(failure, DamagedError) or failure.__cause__ is not None:
-            # An engine's library failed; the request is not the reason.
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-        return error(request, status, str(failure))
+        # If an engine's library failed, the request is not the reason.
+        other = HTTPStatus.BAD_REQUEST if failure.__cause__ is None else HTTPStatus.INTERNAL_SERVER_ERROR
+        return error(
+            request, next((_STATUS[kind] for kind in _STATUS if isinstance(failure, kind)), other), str(failure)
+        )
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, failure: HTTPException) -> Response:

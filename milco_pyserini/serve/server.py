@@ -60,7 +60,7 @@ def serve(
         k, threads, queue, title: as for SearchService.
         access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
         trust_proxy: Addresses and networks of proxies, which state a client's address in X-Forwarded-For.
-        opened: as for open_service().
+        opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
 
     Raises:
         MilcoError: the port is in use, the token is missing or short, or the log cannot be written: before the encoder
@@ -78,7 +78,7 @@ def serve(
     with (
         open_access_log(access_log) as write_access,
         listen(host, port) as listener,
-        open_service(index, k, threads, queue, title, **opened) as service,
+        contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads, queue, k, title)) as service,
     ):
         app = create_app(service, allowed_hosts(listener), token, write_access)
         url, name = address(listener), service.opened.searcher.name
@@ -103,26 +103,6 @@ def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **op
                 await server.run_stdio_async()
 
         asyncio.run(answer())
-
-
-@contextlib.contextmanager
-def open_service(
-    index: str | Path | Sequence[str | Path],
-    k: int = 10,
-    threads: int = 2,
-    queue: int = 128,
-    title: str = "",
-    **opened: Any,
-) -> Iterator[SearchService]:
-    """Yield a service for an index, with its encoder loaded and its documents ready to be looked up.
-
-    Args:
-        index: A directory, or a list of several, which are searched together, with fuse.
-        k, threads, queue, title: as for SearchService.
-        opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
-    """
-    with contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads, queue, k, title)) as service:
-        yield service
 
 
 @contextlib.contextmanager

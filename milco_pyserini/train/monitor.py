@@ -93,11 +93,8 @@ class TermCounts:
     source: Tensor | None = None
 
     def __add__(self, other: "TermCounts") -> "TermCounts":
-        grounded, source = (
-            before if after is None else after if before is None else before + after
-            for before, after in ((self.grounded, other.grounded), (self.source, other.source))
-        )
-        return TermCounts(self.texts + other.texts, self.terms + other.terms, grounded, source)
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return TermCounts(*(old if new is None else new if old is None else old + new for old, new in pairs))
 
     def figures(self, shares: bool) -> dict[str, float]:
         """Return the figures of these texts, as in CollapseMonitor.figures(). shares: report dead and always-on terms.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini import __version__
@@ -76,8 +77,6 @@ class StoreStatistics:
 
     def to_json(self) -> str:
         """Return the values as indented JSON."""
-        import orjson
-
         return orjson.dumps(self.values, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 

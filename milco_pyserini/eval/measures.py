@@ -15,18 +15,8 @@ if TYPE_CHECKING:
 
 # ir_measures' name -> an example with all that the measure requires.
 EXAMPLES = {
-    "nDCG": "nDCG@10",
-    "R": "R@100",
-    "RR": "RR@10",
-    "AP": "AP@1000",
-    "P": "P@10",
-    "Success": "Success@5",
-    "Rprec": "Rprec",
-    "Bpref": "Bpref",
-    "IPrec": "IPrec@0.1",
-    "SetP": "SetP",
-    "SetR": "SetR",
-    "Judged": "Judged@10",
+    example.partition("@")[0]: example
+    for example in "nDCG@10 R@100 RR@10 AP@1000 P@10 Success@5 Rprec Bpref IPrec@0.1 SetP SetR Judged@10".split()
 }
 # trec_eval's names that are not ir_measures' too, as ndcg and P are.
 _TREC_NAMES = (

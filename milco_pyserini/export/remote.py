@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from msgspec import structs
@@ -50,6 +50,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PING = 5.0
 
 Ranking = list[tuple[str, float]]
+T = TypeVar("T")
 
 
 def export_index(
@@ -263,13 +264,7 @@ class RemoteSearcher(EngineSearcher):
         return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
-        # Servers refuse an empty id.
-        ids: list[str] = list(filter(None, docids))
-        found: dict[str, str] = {}
-        with self._errors():
-            for start in range(0, len(ids), _DOCUMENTS):
-                found |= self._server.stored(ids[start : start + _DOCUMENTS])
-        return found
+        return self._answers(docids, self._server.stored)
 
     def count_values(self, field: str, limit: int) -> dict[str, int] | None:
         """Return how many documents have each value of a field; None if the server does not count them."""
@@ -284,11 +279,15 @@ class RemoteSearcher(EngineSearcher):
 
     def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the impacts of documents, requested from the server in batches."""
-        ids, query = list(filter(None, docids)), self._vector(dict.fromkeys(terms, 1))
-        found: dict[str, dict[str, int]] = {}
+        query = self._vector(dict.fromkeys(terms, 1))
+        return self._answers(docids, partial(self._server.impacts, query=query))
+
+    def _answers(self, docids: Sequence[str], ask: Callable[[list[str]], dict[str, T]]) -> dict[str, T]:
+        # Servers refuse an empty id.
+        ids, found = list(filter(None, docids)), dict[str, T]()
         with self._errors():
             for start in range(0, len(ids), _DOCUMENTS):
-                found |= self._server.impacts(ids[start : start + _DOCUMENTS], query)
+                found |= ask(ids[start : start + _DOCUMENTS])
         return found
 
     def _vector(self, impacts: dict[str, int]) -> Vector:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -49,9 +48,11 @@ class LexicalTeacher:
 
     def __init__(self, tokenizer: Tokenizer, weights: NDArray[np.float32], max_length: int = 256) -> None:
         self.tokenizer = _plain_copy(tokenizer)
+        # English tokens, in the order of the target's columns.
+        self.vocabulary = _vocabulary(self.tokenizer)
         self.weights = np.asarray(weights, np.float32)
         self.max_length = max_length
-        size = self.tokenizer.get_vocab_size()
+        size = len(self.vocabulary)
         if self.weights.shape != (size,):
             raise MilcoError(
                 f"weights of shape {self.weights.shape}: a lexical teacher of {size} tokens needs ({size},)"
@@ -83,11 +84,6 @@ class LexicalTeacher:
         if not weights.any():
             raise MilcoError(f"a lexical teacher needs thousands of English texts, not {progress.done}")
         return cls(tokenizer, weights.astype(np.float32), max_length)
-
-    @cached_property
-    def vocabulary(self) -> list[str]:
-        """English tokens, in the order of the target's columns."""
-        return _vocabulary(self.tokenizer)
 
     def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
         """Return columns, int64 [B, K], and weights, float32 [B, K], LogSat scale, of B English sides.

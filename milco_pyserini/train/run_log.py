@@ -27,10 +27,7 @@ class RunLog:
     """
 
     def __init__(self, run: Path, done: int, steps: int, batch: int) -> None:
-        self._run = run
-        self._path = run / LOG
-        self._steps = steps
-        self._batch = batch
+        self._run, self._path, self._steps, self._batch = run, run / LOG, steps, batch
         # A killed run may have written half of the last line.
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         complete = [line for line in lines if line.endswith(b"\n")]

@@ -6,6 +6,7 @@ analyzer, plus the encoder's score, which also bridges languages.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from milco_pyserini.console import counted, log
+from milco_pyserini.encode.bm25 import K1, B
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.options import validate
@@ -32,8 +34,6 @@ from milco_pyserini.train.rewriting import ScoreOptions, pending_files, rewrite
 PART_SIZE = 1024
 
 _PAIRS_AT_A_TIME = 8192
-# BM25's, as Pyserini has them.
-K1, B = 0.9, 0.4
 
 
 class PassageScorer(Protocol):
@@ -113,28 +113,26 @@ class TeacherCrossEncoder(CrossEncoder):
         """Do nothing: a cross-encoder needs only the pairs."""
 
 
+@dataclass(eq=False)
 class LexicalScorer:
     """score = bm25_weight x BM25 + encoder_weight x the encoder's score; idf and lengths are of the collection."""
 
-    def __init__(
-        self, encoder: MilcoEncoder, bm25_weight: float = 1.0, encoder_weight: float = 1.0, batch_size: int = 64
-    ) -> None:
-        self._encoder = encoder
-        self._weights = bm25_weight, encoder_weight
-        self._batch_size = batch_size
-        self._passages: dict[str, int] = {}
+    encoder: MilcoEncoder
+    bm25_weight: float = 1.0
+    encoder_weight: float = 1.0
+    batch_size: int = 64
 
     @property
     def identity(self) -> str:
         """Hash of the encoder's weights."""
-        return self._encoder.hashes["weight_hash"]
+        return self.encoder.hashes["weight_hash"]
 
     def read(self, source: RetrievalSource) -> None:
         """Count the tokens of the source's passages, and encode them."""
         self._passages = distinct_passages(source)
         texts = list(self._passages)
         self._bm25 = bm25_matrix(self._token_counts(texts))
-        self._vectors = self._encoder.encode_document(texts, batch_size=self._batch_size).to_scipy()
+        self._vectors = self.encoder.encode_document(texts, batch_size=self.batch_size).to_scipy()
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
         """Return scores of (query, passage) pairs: float64 [n], >= 0. Raises KeyError for a passage not read."""
@@ -142,13 +140,13 @@ class LexicalScorer:
         numbers = {query: number for number, query in enumerate(queries)}
         left = np.array([numbers[query] for query, _ in pairs], np.int64)
         right = np.array([self._passages[passage] for _, passage in pairs], np.int64)
-        vectors = self._encoder.encode_query(queries, batch_size=self._batch_size).to_scipy()
+        vectors = self.encoder.encode_query(queries, batch_size=self.batch_size).to_scipy()
         bm25 = pair_products(self._token_counts(queries), self._bm25, left, right)
-        return self._weights[0] * bm25 + self._weights[1] * pair_products(vectors, self._vectors, left, right)
+        return self.bm25_weight * bm25 + self.encoder_weight * pair_products(vectors, self._vectors, left, right)
 
     def _token_counts(self, texts: Sequence[str]) -> csr_array:
         """Count tokens without special ones: float [texts, vocabulary]."""
-        tokenizer = self._encoder.tokenizer
+        tokenizer = self.encoder.tokenizer
         special = set(tokenizer.special_ids)
         rows = [[token for token in ids if token not in special] for ids in tokenizer.ids(texts)]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)

@@ -15,14 +15,11 @@ from milco_pyserini.train.config import SourceViewOptions, StartOptions
 from milco_pyserini.train.teachers import open_english_model
 
 # Parameter names of BERT, RoBERTa and DistilBERT heads, and ours.
-_HEAD_NAMES = (
-    (re.compile(r"^(cls\.predictions\.transform\.dense|lm_head\.dense|vocab_transform)\."), "connector.dense."),
-    (
-        re.compile(r"^(cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm|vocab_layer_norm)\."),
-        "connector.layer_norm.",
-    ),
-    (re.compile(r"^(cls\.predictions\.decoder|lm_head\.decoder|vocab_projector)\."), "decoder."),
-)
+_HEAD_NAMES = {
+    r"^(cls\.predictions\.transform\.dense|lm_head\.dense|vocab_transform)\.": "connector.dense.",
+    r"^(cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm|vocab_layer_norm)\.": "connector.layer_norm.",
+    r"^(cls\.predictions\.decoder|lm_head\.decoder|vocab_projector)\.": "decoder.",
+}
 
 
 def load_start(
@@ -83,9 +80,9 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     english, english_tokenizer = open_english_model(english_name)
     head: dict[str, Tensor] = {}
     for key, tensor in english.state_dict().items():
-        for pattern, name in _HEAD_NAMES:
-            if pattern.match(key):
-                head[pattern.sub(name, key)] = tensor
+        for pattern, name in _HEAD_NAMES.items():
+            if re.match(pattern, key):
+                head[re.sub(pattern, name, key)] = tensor
     for part in ("connector.dense", "connector.layer_norm", "decoder"):
         for name in (f"{part}.weight", f"{part}.bias"):
             if name not in head:

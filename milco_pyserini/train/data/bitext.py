@@ -64,9 +64,7 @@ class BitextSource(ABC):
     """Sentence pairs of one language in files with an index. collection: the name given to open_bitext()."""
 
     def __init__(self, collection: str, name: str, language: str) -> None:
-        self.collection = collection
-        self.name = name
-        self.language = language
+        self.collection, self.name, self.language = collection, name, language
 
     @cached_property
     @abstractmethod
@@ -79,7 +77,7 @@ class BitextSource(ABC):
 
     @abstractmethod
     def parse(self, row: Row) -> BitextPair:
-        """Return the pair of a row, stripped of surrounding white space."""
+        """Return the pair of a row, stripped of surrounding white space. Raises BadLineError."""
 
     def rows(self, block: int) -> list[Row]:
         """Return the pairs [block x BLOCK, (block + 1) x BLOCK), as they are in the files."""
@@ -147,9 +145,7 @@ class BitextFile(BitextSource):
         ending = _FORMAT.search(path.name)
         if not ending:
             raise MilcoError(f"{path} is not bitext: its name must be {_NAMING}")
-        self._path = path
-        self._ids = ids
-        self._is_json = ending[1] == "jsonl"
+        self._path, self._ids, self._is_json = path, ids, ending[1] == "jsonl"
         super().__init__(collection, str(path), self._read_language())
 
     @cached_property
@@ -158,7 +154,6 @@ class BitextFile(BitextSource):
         return open_index(self.name, [self._path], f"ids {self._ids}", is_gzip(self._path), self._scan)
 
     def parse(self, row: Row) -> BitextPair:
-        """Return the pair of a line. Raises BadLineError."""
         (line,) = row
         return BitextPair(self.language, *(self._parse_json(line) if self._is_json else self._parse_tsv(line)))
 
@@ -234,7 +229,6 @@ class HubBitext(BitextSource):
         return open_index(self.name, paths, "parquet", True, lambda: self._scan(paths))
 
     def parse(self, row: Row) -> BitextPair:
-        """Return the pair of an unpacked line."""
         text, _, english = row[0].decode().partition("\t")
         return BitextPair(self.language, text, english)
 
@@ -261,7 +255,6 @@ class HubPassages(HubBitext):
         return [row for row in super().rows(block) if all(map(_passage, row))]
 
     def parse(self, row: Row) -> BitextPair:
-        """Return the pair of two lines, without their ids."""
         return BitextPair(self.language, *map(_passage, row))
 
     def _scan(self, paths: list[Path]) -> Scan:

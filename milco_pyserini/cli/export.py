@@ -132,17 +132,8 @@ def command(options: ExportOptions) -> None:
             connect(target, access, Collection(collection, len(documents.terms))).client.close()
         first = texts_before(documents.manifest.parts, options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
-    export = Export(
-        documents,
-        collection,
-        topics,
-        since,
-        corpus,
-        shard_id=options.shard_id,
-        shard_num=options.shard_num,
-        shards=options.shards,
-        replicas=options.replicas,
-    )
+    shares = options.shard_id, options.shard_num, options.shards, options.replicas
+    export = Export(documents, collection, topics, since, corpus, *shares)
     if options.url:
         export_index(export, target, access, output, options.overwrite)
     else:

@@ -61,6 +61,12 @@ class Vector(NamedTuple):
     impacts: list[int]
     document: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, impacts: Mapping[str, int], columns: Mapping[str, int], name: str = "") -> "Vector":
+        """Return a query with those of its terms that have a column."""
+        terms = sorted(impacts.keys() & columns.keys(), key=columns.__getitem__)
+        return cls(name, terms, [columns[term] for term in terms], [impacts[term] for term in terms])
+
     @property
     def weights(self) -> dict[str, int]:
         """{term: impact}."""
@@ -87,12 +93,10 @@ class Vectors:
 
     def __init__(self, store: VectorStore, prune: Sequence[str] = ()) -> None:
         source = PrunedStore(store, [PruningRule.parse(rule) for rule in prune]) if prune else store
-        self._store, self._prune = store, prune
-        self.path = store.path
-        self.terms = store.terms
+        self._store, self._prune, self._source = store, prune, source
+        self.path, self.terms = store.path, store.terms
         self.about = StoreManifest(**{name: getattr(source.manifest, name) for name in _STATED})
         self.manifest = structs.replace(source.manifest, scale=1.0)
-        self._source = source
 
     @classmethod
     def open(cls, path: Path, prune: Sequence[str] = ()) -> "Vectors":

@@ -68,9 +68,7 @@ def search_request(
     impacts = encoder.encode(text)
     if not impacts:
         raise MilcoError(f"query {shown(text)} has no terms")
-    columns = encoder.encoder.vocabulary.columns
-    terms = sorted(impacts, key=columns.__getitem__)
-    vector = Vector("", terms, [columns[term] for term in terms], [impacts[term] for term in terms])
+    vector = Vector.of(impacts, encoder.encoder.vocabulary.columns)
     if hybrid:
         return engine.hybrid_request(vector, text, collection, k)
     return engine.search_request(vector, collection, k)

@@ -134,10 +134,8 @@ class RemoteSearcher(EngineSearcher):
         self, directory: Path, manifest: RemoteManifest, terms: Sequence[str], server: Server, name: str, timeout: float
     ) -> None:
         super().__init__(Remote.name, directory, manifest.documents)
-        self._server = server
+        self._server, self._name, self._timeout = server, name, timeout
         self._target = find_target(manifest.target)
-        self._name = name
-        self._timeout = timeout
         self._columns = {term: column for column, term in enumerate(terms)}
         self._scale = manifest.query_scale
         self._languages: Mapping[str, int] = manifest.languages
@@ -279,7 +277,7 @@ class RemoteSearcher(EngineSearcher):
 
     def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the impacts of documents, requested from the server in batches."""
-        query = self._vector(dict.fromkeys(terms, 1))
+        query = Vector.of(dict.fromkeys(terms, 1), self._columns)
         return self._answers(docids, partial(self._server.impacts, query=query))
 
     def _answers(self, docids: Sequence[str], ask: Callable[[list[str]], dict[str, T]]) -> dict[str, T]:
@@ -290,19 +288,13 @@ class RemoteSearcher(EngineSearcher):
                 found |= ask(ids[start : start + _DOCUMENTS])
         return found
 
-    def _vector(self, impacts: dict[str, int]) -> Vector:
-        """Return a query with the terms that the documents may have."""
-        known = sorted((self._columns[term], term) for term in impacts if term in self._columns)
-        terms = [term for _, term in known]
-        return Vector("", terms, [column for column, _ in known], [impacts[term] for term in terms])
-
     def _vectors(self, queries: Sequence[dict[str, float]], clauses: int) -> list[Vector]:
         """Return queries with as many terms as the server takes next to the clauses of filters, the strongest."""
-        vectors = [self._vector(quantize_vector(query, self._scale)) for query in queries]
+        vectors = [Vector.of(quantize_vector(query, self._scale), self._columns) for query in queries]
         for place, vector in enumerate(vectors):
             if len(vector.terms) > self._limit - clauses:
                 strongest = sorted(vector.weights.items(), key=lambda item: -item[1])[: self._limit - clauses]
-                vectors[place] = self._vector(dict(strongest))
+                vectors[place] = Vector.of(dict(strongest), self._columns)
                 self._truncated.append((sum(vector.impacts), sum(vectors[place].impacts)))
         return vectors
 

@@ -251,8 +251,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     pairs = list(zip(truth.queries, truth.best, strict=True))
     pairs = pairs[:: -(-len(pairs) // _CHECKED)]
     for number, (query, best) in enumerate(pairs):
-        impacts = list(map(int, query.values()))
-        vector = Vector(str(number), list(query), [columns[term] for term in query], impacts)
+        vector = Vector.of({term: int(impact) for term, impact in query.items()}, columns, str(number))
         started = time.perf_counter()
         (hits,) = server.search([vector], HITS, {})
         seconds.append(time.perf_counter() - started)

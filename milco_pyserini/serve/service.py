@@ -193,11 +193,8 @@ class SearchService:
     """
 
     def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
-        self.opened = opened
-        self.title = title or opened.about.name
-        self.k = k
-        self.queue = queue
-        self.pending = 0
+        self.opened, self.title = opened, title or opened.about.name
+        self.k, self.queue, self.pending = k, queue, 0
         self.batches: Callable[[int], None] = lambda size: None
         self._pools = {
             name: (ThreadPoolExecutor(size, name), size)

@@ -70,8 +70,7 @@ class MaskedLanguageModelTeacher(nn.Module):
         super().__init__()
         if padding not in PADDINGS:
             raise unknown_name("padding", padding, PADDINGS)
-        self.tokenizer = tokenizer
-        self.padding = padding
+        self.tokenizer, self.padding = tokenizer, padding
         self.max_length = min(max_length, tokenizer.model_max_length)
         self.model = model.requires_grad_(False).eval()
         rows = model.get_output_embeddings().weight.shape[0]

@@ -146,9 +146,7 @@ class RetrievalFile:
     """
 
     def __init__(self, path: Path, languages: Sequence[str] | None = None) -> None:
-        self.path = path
-        self.name = str(path)
-        self.language = file_language(path)
+        self.path, self.name, self.language = path, str(path), file_language(path)
         self._languages = None if languages is None else frozenset(languages)
 
     def numbered(self) -> Iterator[tuple[int, RetrievalExample]]:

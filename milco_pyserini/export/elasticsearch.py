@@ -89,8 +89,7 @@ class ElasticsearchTarget(Target):
 
     def connect(self, access: Access, collection: Collection) -> Server:
         """Connect to the nodes of one cluster."""
-        for module in ("httpcore", "msgspec"):
-            client(module, self.name)
+        client("httpcore", self.name)
         from milco_pyserini.export.elasticsearch_server import connect
 
         return connect(self, access, collection)

@@ -360,9 +360,8 @@ class Checkpoint:
         if max_length is None:
             return
         config = self.read("config.json")
-        limit = (config["encoder"] if isinstance(config.get("encoder"), dict) else config).get(
-            "max_position_embeddings"
-        )
+        encoder = config["encoder"] if isinstance(config.get("encoder"), dict) else config
+        limit = encoder.get("max_position_embeddings")
         if isinstance(limit, int) and max_length > limit:
             raise ParameterError("max_length", max_length, f"encoder {self.name} has positions for {limit} tokens")
 

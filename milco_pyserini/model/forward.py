@@ -78,8 +78,7 @@ class PaddedForward:
         compiled_from: float | None = None,
         backend: str | Callable = "inductor",
     ) -> None:
-        self.device = device
-        self.dtype = dtype
+        self.device, self.dtype = device, dtype
         config = model.config.encoder
         self._padding_id = config.pad_token_id
         self._positions = config.max_position_embeddings - config.pad_token_id - 1

@@ -37,9 +37,8 @@ class NetworkWeights:
     training = False
 
     def __init__(self, config: NetworkConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
-        self.config = config
+        self.config, self.directory = config, directory
         self._tensors = select_tensors(directory, _shapes(config), tensors)
-        self.directory = directory
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tensors by the names of a MilcoModel's parameters."""

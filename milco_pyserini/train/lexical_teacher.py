@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
@@ -92,12 +93,8 @@ class LexicalTeacher:
         """
         encodings = self.tokenizer.encode_batch_fast([pair.english for pair in pairs], add_special_tokens=False)
         rows = [self.terms(encoding.ids[: self.max_length]) for encoding in encodings]
-        longest = max((len(columns) for columns, _ in rows), default=0)
-        columns = torch.zeros(len(rows), longest, dtype=torch.int64)
-        weights = torch.zeros(len(rows), longest, dtype=torch.float32)
-        for row, (row_columns, row_weights) in enumerate(rows):
-            columns[row, : len(row_columns)] = torch.from_numpy(row_columns)
-            weights[row, : len(row_columns)] = torch.from_numpy(row_weights)
+        sides = (map(torch.from_numpy, side) for side in zip(*rows, strict=True))
+        columns, weights = (pad_sequence(list(side), batch_first=True) for side in sides)
         return {"columns": columns, "weights": weights}
 
     def terms(self, ids: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

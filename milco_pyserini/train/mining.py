@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
@@ -46,8 +47,11 @@ def mine_training_set(options: MineOptions) -> None:
             passages.setdefault(document.contents, len(passages))
         with tempfile.TemporaryDirectory(prefix="milco-mine-") as directory:
             vectors = encode_passages(list(passages), encoder, parts_of(file) / "passages", options.batch_size)
-            searcher = index_passages(vectors, encoder, Path(directory) / "passages", options)
-            miner = NegativeMiner(source, passages, encoder, searcher, options)
+            # Zero-padded: docids break ties in the order of the passages.
+            given: dict[str, Any] = {"ids": [f"{number:010d}" for number in range(len(vectors))], "encoder": encoder}
+            place = Path(directory) / "passages"
+            index = Index.build(vectors, place, options.engine, threads=options.threads, **given)
+            miner = NegativeMiner(source, passages, encoder, index.searcher(), options)
             left_out = rewrite(file, source, _PART_SIZE, miner.mine)
         if left_out:
             queries = counted(left_out, "query", "queries")
@@ -68,16 +72,6 @@ def encode_passages(passages: list[str], encoder: MilcoEncoder, parts: Path, bat
         progress.add(len(texts), terms=float(batches[-1].indptr[-1]))
     progress.close("Encoded")
     return SparseBatch.concatenate(batches, encoder.vocabulary.english_size)
-
-
-def index_passages(
-    vectors: SparseBatch, encoder: MilcoEncoder, directory: Path, options: MineOptions
-) -> EngineSearcher:
-    """Index the vectors of passages in a new directory; docids are their zero-padded numbers."""
-    # Zero-padded: docids break ties in the order of the passages.
-    ids = [f"{number:010d}" for number in range(len(vectors))]
-    index = Index.build(vectors, directory, options.engine, ids=ids, encoder=encoder, threads=options.threads)
-    return index.searcher()
 
 
 @dataclass(eq=False)

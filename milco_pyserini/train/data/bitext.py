@@ -150,7 +150,6 @@ class BitextFile(BitextSource):
 
     @cached_property
     def index(self) -> PairIndex:
-        """The index of the file; a gzip file is unpacked."""
         return open_index(self.name, [self._path], f"ids {self._ids}", is_gzip(self._path), self._scan)
 
     def parse(self, row: Row) -> BitextPair:
@@ -224,7 +223,6 @@ class HubBitext(BitextSource):
 
     @cached_property
     def index(self) -> PairIndex:
-        """The index of the unpacked pairs."""
         paths = self.paths()
         return open_index(self.name, paths, "parquet", True, lambda: self._scan(paths))
 
@@ -246,7 +244,6 @@ class HubPassages(HubBitext):
 
     @cached_property
     def index(self) -> PairIndex:
-        """The index of both files, which are read in place."""
         path, english = self.paths()
         return open_index(self.name, [path, english], "passages", False, lambda: self._scan([path, english]))
 

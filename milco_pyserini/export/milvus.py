@@ -114,11 +114,8 @@ class MilvusServer(Server):
         about = self.client.describe_collection(self._name, **timeout)
         fields = {field["name"]: field["type"] for field in about["fields"]}
         types = self._types
-        if fields | {DOCUMENT: types.JSON} != {
-            "docid": types.VARCHAR,
-            FIELD: types.SPARSE_FLOAT_VECTOR,
-            DOCUMENT: types.JSON,
-        }:
+        wanted = {"docid": types.VARCHAR, FIELD: types.SPARSE_FLOAT_VECTOR, DOCUMENT: types.JSON}
+        if fields | {DOCUMENT: types.JSON} != wanted:
             return ""
         # After a restart of the server it may not be in memory.
         self.client.load_collection(self._name, **timeout)

@@ -35,9 +35,8 @@ class Metrics:
         batches = Histogram("milco_batch_queries", "Queries encoded together", registry=registry, buckets=_BATCHES)
         service.batches = batches.observe
         Gauge("milco_pending_requests", "Requests in progress", registry=registry).set_function(lambda: service.pending)
-        Gauge("milco_documents", "Documents of the index", registry=registry).set_function(
-            lambda: service.about.documents
-        )
+        documents = Gauge("milco_documents", "Documents of the index", registry=registry)
+        documents.set_function(lambda: service.about.documents)
         self._index = Info(
             "milco_index", "The index, and its generation, which every update changes", registry=registry
         )

@@ -27,8 +27,7 @@ class TextCollator:
     """Turn texts into "input_ids" and "attention_mask", int64 [B, S], padded to the longest."""
 
     def __init__(self, tokenizer: TextTokenizer, pad_id: int) -> None:
-        self.tokenizer = tokenizer
-        self.pad_id = pad_id
+        self.tokenizer, self.pad_id = tokenizer, pad_id
         # An empty text still has the special tokens: a row of length 0 has no maximum.
         self._empty = tokenizer.tokenizer.encode("").ids
 

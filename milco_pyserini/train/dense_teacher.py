@@ -57,8 +57,7 @@ class DenseTeacher:
     def __init__(
         self, encoder: DenseEncoder, examples: Iterable[QueryGroup | Translations], temperature: float
     ) -> None:
-        self.encoder = encoder
-        self.temperature = temperature
+        self.encoder, self.temperature = encoder, temperature
         by_language: dict[bool, dict[str, list[str]]] = {True: defaultdict(list), False: defaultdict(list)}
         for example in islice(examples, _EXAMPLES):
             for side in batch_texts([example]).values():

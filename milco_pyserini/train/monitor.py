@@ -126,9 +126,7 @@ class CollapseMonitor:
     """
 
     def __init__(self, warm_up: int = WARM_UP, counted: int = COUNTED) -> None:
-        self.warm_up = warm_up
-        self.counted = counted
-        self.seen = 0
+        self.warm_up, self.counted, self.seen = warm_up, counted, 0
         # By kind and language: the count that is being filled, preceded by the last full one.
         self._counts: dict[tuple[str, str], list[TermCounts]] = {}
         self._best: dict[str, float] = {}

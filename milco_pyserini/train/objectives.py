@@ -51,11 +51,9 @@ class AlignmentLoss(nn.Module):
         self, model: MilcoModel, teacher: AlignmentTeacher, config: AlignmentOptions, dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.config, self.dtype = model, config, dtype
         # Not a submodule: it has no gradients and does not belong in checkpoints.
         object.__setattr__(self, "teacher", teacher)
-        self.config = config
-        self.dtype = dtype
 
     def forward(self, text: Batch, english: Batch, teacher: Batch) -> dict:
         """Compute the loss of a batch of pairs.
@@ -116,12 +114,9 @@ class ContrastiveLoss(nn.Module):
             freeze(model.decoder)
             if model.config.echo_variant != "paper":
                 freeze(model.connector)
-        self.model = model
-        self.teacher = teacher
+        self.model, self.config, self.dtype, self.teacher = model, config, dtype, teacher
         # Not a submodule, as in AlignmentLoss.
         object.__setattr__(self, "aligner", aligner)
-        self.config = config
-        self.dtype = dtype
         self.register_buffer("dropped_ids", torch.tensor(list(dropped_ids), dtype=torch.int64), persistent=False)
 
     def forward(self, **batch: Any) -> dict:

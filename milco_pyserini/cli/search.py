@@ -287,7 +287,6 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
     from milco_pyserini.explain.snippets import LENGTH
-    from milco_pyserini.index.lookup import corpus_name
 
     # Before the encoder is loaded.
     request = options.search_request()
@@ -295,7 +294,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     encoded = searcher.encode([options.query or ""], request)
     ranking = searcher.rank(encoded, request)[0]
     if not searcher.has_documents:
-        name = corpus_name(searcher.index)
+        name = searcher.index.vectors.corpus
         if not name:
             log("No texts: the index does not name its corpus; give --corpus")
         elif is_known_corpus(name):

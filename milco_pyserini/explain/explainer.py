@@ -121,7 +121,7 @@ class Explainer:
         balances = self._searcher.balance_terms(vector, wanted, request.balance) if request.balance else {}
         explanations = []
         lookup = None if self.index.vectors.plain else self._documents
-        found = {} if lookup is None else lookup.find(wanted)
+        found = {} if lookup is None else lookup(wanted)
         for docid in wanted:
             document = self._document(docid, found.get(docid))
             balance_term, place = balances.get(docid), ranked.get(docid, (None, None))

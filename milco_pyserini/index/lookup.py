@@ -20,17 +20,6 @@ from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
 T = TypeVar("T")
 
 
-class StoredDocuments:
-    """Finds documents by docid in an index that stores them."""
-
-    def __init__(self, searcher: EngineSearcher) -> None:
-        self._searcher = searcher
-
-    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-        """Return the documents of the docids; missing ones are left out."""
-        return self._searcher.documents(docids)
-
-
 class IndexedCorpus:
     """A corpus that an index was made of: in the first of some places where it has the texts that were indexed.
 
@@ -87,7 +76,7 @@ def _digested(documents: Iterable[Document], digest: TextDigest) -> Iterator[Doc
 
 
 class CorpusLookup:
-    """Finds documents by docid in the corpora of an index and of its updates; found ones are kept in memory.
+    """Return documents by docid from the corpora of an index and of its updates; found ones are kept in memory.
 
     Each search for further docids reads a corpus to its end, which shows whether it is the one that was indexed:
     milliseconds for thousands of documents, seconds for a million.
@@ -136,7 +125,7 @@ class CorpusLookup:
             for file in files:
                 file.close()
 
-    def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
+    def __call__(self, docids: Sequence[str]) -> Mapping[str, Document]:
         """Return the documents of the docids; missing ones are left out."""
         names = {docid: PASSAGE.sub("", docid) if self.passages else docid for docid in docids}
         if files := self._files:
@@ -160,11 +149,6 @@ class CorpusLookup:
         return self._found
 
 
-def corpus_name(index: Index) -> str:
-    """Return the name or path of the corpus that an index was made of, or "" if its manifest has none."""
-    return index.vectors.corpus or ""
-
-
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
@@ -178,7 +162,7 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
         MilcoError: if the given corpus does not exist.
     """
     if searcher.fields is not None and corpus is None:
-        return StoredDocuments(searcher)
+        return searcher.documents
     about, updates = index.vectors, index.manifest.updates
     # An update with since made its own vectors those of the index.
     first = max((place for place, update in enumerate(updates) if update.since), default=-1) + 1

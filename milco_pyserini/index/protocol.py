@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +64,8 @@ _HTML = """<div style="overflow-x: auto; overflow-wrap: anywhere">
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
 
-class DocumentLookup(Protocol):
-    """Finds documents by docid."""
-
-    def find(self, docids: Sequence[str]) -> "Mapping[str, Document]":
-        """Return the available documents by docid."""
+DocumentLookup = Callable[[Sequence[str]], "Mapping[str, Document]"]
+"""Returns the available documents of docids."""
 
 
 class IndexHit(NamedTuple):
@@ -184,7 +181,7 @@ class Hits(Sequence[Hit]):
     @cached_property
     def documents(self) -> "Mapping[str, Document]":
         """The documents that are available, by docid, read when one is first asked for."""
-        return {} if self.lookup is None else self.lookup.find(self.docids)
+        return {} if self.lookup is None else self.lookup(self.docids)
 
     @cached_property
     def shares(self) -> Mapping[str, float]:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def best_passages(hits: Hits, documents: int, delimiter: str = PASSAGE_DELIMITER
         best.setdefault(number.sub("", passage), place)
     ranked = sorted(best, key=lambda docid: (-hits.scores[best[docid]], docid))[:documents]
     passages = {docid: hits.docids[best[docid]] for docid in ranked}
-    lookup = hits.lookup and _PassageLookup(hits.lookup, passages)
+    lookup = hits.lookup and partial(_of_passages, hits.lookup, passages)
     return Hits(ranked, hits.scores[[best[docid] for docid in ranked]], lookup, passages=passages)
 
 
@@ -83,13 +84,7 @@ def validate_passages(index: Index) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _PassageLookup:
-    """Finds documents by the ids of passages. passages: docid -> id of a passage."""
-
-    lookup: DocumentLookup
-    passages: Mapping[str, str]
-
-    def find(self, docids: Sequence[str]) -> "dict[str, Document]":
-        found = self.lookup.find([self.passages[docid] for docid in docids])
-        return {docid: replace(found[name], id=docid) for docid in docids if (name := self.passages[docid]) in found}
+def _of_passages(lookup: DocumentLookup, passages: Mapping[str, str], docids: Sequence[str]) -> "dict[str, Document]":
+    """Return documents by the ids of passages. passages: docid -> id of a passage."""
+    found = lookup([passages[docid] for docid in docids])
+    return {docid: replace(found[name], id=docid) for docid in docids if (name := passages[docid]) in found}

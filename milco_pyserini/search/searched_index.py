@@ -92,7 +92,7 @@ class SearchedIndex:
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the available documents by docid."""
         self.engine_searcher.require_open()
-        return {} if self.lookup is None else self.lookup.find(docids)
+        return {} if self.lookup is None else self.lookup(docids)
 
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""

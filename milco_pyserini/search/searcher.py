@@ -1,9 +1,10 @@
 """Search one index or several by texts: queries are encoded as the documents were, and hits of several are fused."""
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -11,7 +12,7 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryOptions
+from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryOptions
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search.fusion import fuse as fuse_runs
 from milco_pyserini.search.fusion import validate_fusion
@@ -220,7 +221,7 @@ class Searcher:
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the available documents by docid, each from the first index that has it."""
-        return _FirstLookup([index.documents for index in self.indexes]).find(docids)
+        return _from_first([index.documents for index in self.indexes], docids)
 
     def search(self, text: str, k: int = 10, **options: Unpack[SearchKeywords]) -> Hits:
         """Return the k best documents for a text.
@@ -362,24 +363,19 @@ class Searcher:
         ((_, fused),) = fuse_runs(runs, request.fuse or "rrf", weights=weights, depth=depth, k=k)
         return replace(
             fused,
-            lookup=_FirstLookup([hits.lookup.find for hits in rankings if hits.lookup is not None]),
+            lookup=partial(_from_first, [hits.lookup for hits in rankings if hits.lookup is not None]),
             passages=ChainMap(*passages) if passages else None,
             by_index={index.name: hits for index, hits in zip(self.indexes, rankings, strict=True)},
         )
 
 
-@dataclass(frozen=True)
-class _FirstLookup:
-    """Finds documents by the first of several functions that has them."""
-
-    finds: "Sequence[Callable[[Sequence[str]], Mapping[str, Document]]]"
-
-    def find(self, docids: Sequence[str]) -> "dict[str, Document]":
-        documents: dict[str, Document] = {}
-        for find in self.finds:
-            if missing := [docid for docid in docids if docid not in documents]:
-                documents.update(find(missing))
-        return documents
+def _from_first(lookups: Sequence[DocumentLookup], docids: Sequence[str]) -> "dict[str, Document]":
+    """Return each document from the first lookup that has it."""
+    documents: dict[str, Document] = {}
+    for lookup in lookups:
+        if missing := [docid for docid in docids if docid not in documents]:
+            documents.update(lookup(missing))
+    return documents
 
 
 def _validate_texts(texts: Any) -> None:

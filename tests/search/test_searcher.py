@@ -102,12 +102,11 @@ def test_documents_are_read_once_and_only_if_they_are_asked_for() -> None:
     """Reading a corpus takes time; those of a ranking are read in one pass."""
     asked: list[list[str]] = []
 
-    class Lookup:
-        def find(self, docids: list[str]) -> dict[str, Document]:
-            asked.append(docids)
-            return {"a": Document("a", "", "text")}
+    def lookup(docids: list[str]) -> dict[str, Document]:
+        asked.append(docids)
+        return {"a": Document("a", "", "text")}
 
-    hits = Hits(["a", "b"], np.asarray([2.0, 1.0]), Lookup())
+    hits = Hits(["a", "b"], np.asarray([2.0, 1.0]), lookup)
     assert [(hit.docid, hit.score) for hit in hits] == [("a", 2.0), ("b", 1.0)] and hits[0].docid == "a"
     assert not asked
     assert [hit.text for hit in hits] == ["text", None] and hits[0].text == "text"

@@ -398,7 +398,7 @@ class Index:
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms[: len(older.terms)] != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
-        changes = DocumentChanges(path, manifest, documents, older, delete or (), request, stored, searcher)
+        changes = DocumentChanges(path, manifest, documents, older, set(delete or ()), request, stored, searcher)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
 
     def _update_from_texts(

@@ -1,7 +1,8 @@
 """Update an index: a copy of it, with documents added, replaced and deleted, takes its place in one step."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,7 @@ from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
 
 
+@dataclass
 class DocumentChanges:
     """Documents to write into an index, and ids to delete.
 
@@ -67,35 +69,23 @@ class DocumentChanges:
         MilcoError: from vectors(), for a document that is both in source and in delete.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        manifest: StoreManifest,
-        source: SparseDocuments | None,
-        since: SparseDocuments | None,
-        delete: Collection[str],
-        request: str | None,
-        corpus: CorpusDocuments | None = None,
-        searcher: EngineSearcher | None = None,
-    ) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.since = since
-        self.request = request
-        self.corpus = corpus
-        self.written = 0
-        self.emptied = 0
-        self.deleted: list[str] = []
-        self.adds = source is not None
-        self._source = source
-        self._delete = set(delete)
-        self._searcher = searcher
+    path: Path
+    manifest: StoreManifest
+    source: SparseDocuments | None
+    since: SparseDocuments | None
+    delete: set[str]
+    request: str | None
+    corpus: CorpusDocuments | None = None
+    searcher: EngineSearcher | None = None
+    written: int = 0
+    emptied: int = 0
+    deleted: Sequence[str] = ()
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}, {} for a document without terms."""
         self.written = 0
         for docid, vector in self._differing():
-            if docid in self._delete:
+            if docid in self.delete:
                 raise self._contradiction(docid)
             self.written += bool(vector)
             yield docid, vector
@@ -106,31 +96,31 @@ class DocumentChanges:
         )
 
     def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
-        self.deleted = sorted(self._delete)
-        if self._source is None or self.since is None:
-            yield from () if self._source is None else self._source.vectors()
+        self.deleted = sorted(self.delete)
+        if self.source is None or self.since is None:
+            yield from () if self.source is None else self.source.vectors()
             return
         older = OlderVectors(self.since)
-        terms = np.asarray(self._source.terms, object)
-        for names, batch, content in vector_bytes(self._source):
-            for name in filter(self._delete.__contains__, names):
+        terms = np.asarray(self.source.terms, object)
+        for names, batch, content in vector_bytes(self.source):
+            for name in filter(self.delete.__contains__, names):
                 raise self._contradiction(name)
             same = [key is not None and older.is_same(name, key) for name, key in zip(names, content, strict=True)]
             # The documents of a corpus are read in their order.
-            rows = [row for row in range(len(names)) if not same[row] or self._searcher is not None]
+            rows = [row for row in range(len(names)) if not same[row] or self.searcher is not None]
             vectors = quantized_vectors(batch.take(rows), self.manifest.scale, terms)
             for row, vector in zip(rows, vectors, strict=True):
                 if not same[row] or not self._is_stored(names[row], vector):
                     yield names[row], vector
         self.emptied = older.empty
-        self.deleted = sorted({*self._delete, *older.remaining()})
+        self.deleted = sorted({*self.delete, *older.remaining()})
 
     def _is_stored(self, docid: str, vector: dict[str, int]) -> bool:
         """Return whether the index stores the document of a vector as it is now: its fields may have changed."""
-        if self.corpus is None or self._searcher is None:
+        if self.corpus is None or self.searcher is None:
             return True
         raw = self.corpus.peek(docid, vector).raw
-        is_same = self._searcher.stored([docid]).get(docid) in (raw, raw.encode())
+        is_same = self.searcher.stored([docid]).get(docid) in (raw, raw.encode())
         if is_same:
             self.corpus.entry(docid, vector)
         return is_same
@@ -198,7 +188,7 @@ def update_directory(
             milco_pyserini=__version__,
             **engine.versions(),
             updates=[*manifest.updates, update],
-            files=_describe_files(directory, path, manifest),
+            files=describe_files(directory, list_files(directory), _shared_files(path, directory, manifest)),
         )
         if changes.since is not None:
             updated = replace(updated, vectors=added, corpus_paths=update.corpus_paths)
@@ -217,10 +207,11 @@ def update_directory(
 def _report_deleted(changes: DocumentChanges, manifest: IndexManifest, fewer: int) -> None:
     """Report deletions, and whether the index had all docids. fewer: documents than before, if none were added."""
     asked = counted(len(changes.deleted), "docid")
-    if changes.adds and changes.since is None:
+    adds = changes.source is not None
+    if adds and changes.since is None:
         # How many documents are new is not known.
         log(f"Deleted {asked}, as far as the index had them")
-    elif changes.adds or fewer == len(changes.deleted):
+    elif adds or fewer == len(changes.deleted):
         log(f"Deleted {asked}")
     else:
         hint = "; it holds passages, whose docids are DOCID#N" if manifest.vectors.split_passages else ""
@@ -291,10 +282,7 @@ def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Eng
             raise DamagedError(old, listed.file, OTHER_CONTENT)
 
 
-def _describe_files(directory: Path, old: Path, manifest: IndexManifest) -> list[FileRecord]:
-    """Return path, size and checksum of all files; those that the old index has, too, are not read again."""
-    known = {listed.file: listed for listed in manifest.files}
-    paths = list_files(directory)
-    kept = [path for path in paths if path.as_posix() in known and (directory / path).samefile(old / path)]
-    described = describe_files(directory, [path for path in paths if path not in kept])
-    return sorted([*described, *(known[path.as_posix()] for path in kept)], key=lambda file: file.file)
+def _shared_files(old: Path, directory: Path, manifest: IndexManifest) -> list[FileRecord]:
+    """Return the files that an index has under second names, too."""
+    both = [listed for listed in manifest.files if (directory / listed.file).exists()]
+    return [listed for listed in both if (directory / listed.file).samefile(old / listed.file)]

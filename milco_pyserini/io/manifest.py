@@ -6,7 +6,7 @@ compares all sizes and reads the smallest files; milco verify reads every file.
 
 import contextlib
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -100,16 +100,16 @@ def named_files(files: Sequence[str]) -> str:
     return ", ".join(files[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def describe_files(directory: Path, paths: Iterable[Path]) -> list[FileRecord]:
-    """Return path, size and checksum of files of a directory, with progress on stderr."""
-    sizes = {path: (directory / path).stat().st_size for path in paths}
+def describe_files(directory: Path, paths: Collection[Path], known: Iterable[FileRecord] = ()) -> list[FileRecord]:
+    """Return path, size and checksum of files of a directory, with progress on stderr; known ones are not read."""
+    records = {file.file: file for file in known}
+    sizes = {path: (directory / path).stat().st_size for path in paths if path.as_posix() not in records}
     progress = Progress("MB", sum(size // _MEGABYTE for size in sizes.values()))
-    files = []
     for path, size in sizes.items():
         digest = checksum(directory / path, lambda size: progress.add(size // _MEGABYTE))
-        files.append(FileRecord(file=path.as_posix(), bytes=size, checksum=digest))
+        records[path.as_posix()] = FileRecord(file=path.as_posix(), bytes=size, checksum=digest)
     progress.close(None)
-    return files
+    return [records[path.as_posix()] for path in paths]
 
 
 def validate_files(directory: Path, files: Iterable[FileRecord], content: int = _SMALL) -> None:

@@ -26,7 +26,7 @@ def terms_of(directory: Path) -> list[str]:
     """Return the terms of vocabulary.json."""
     from milco_pyserini.sparse import Vocabulary
 
-    return Vocabulary.from_json(json.loads((directory / "vocabulary.json").read_text("utf-8"))).terms.tolist()
+    return Vocabulary(**json.loads((directory / "vocabulary.json").read_text("utf-8"))).terms.tolist()
 
 
 def elasticsearch(directory: Path) -> tuple[dict[str, Weights], set[str]]:

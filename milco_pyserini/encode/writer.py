@@ -40,7 +40,7 @@ from milco_pyserini.io.manifest import (
     read_record,
     write_checked,
 )
-from milco_pyserini.io.records import RESUME, FileRecord, PartRecord, StoreManifest, convert, may_differ
+from milco_pyserini.io.records import RESUME, FileRecord, PartRecord, StoreManifest, may_differ
 from milco_pyserini.model.checkpoint import BM25_FILE
 from milco_pyserini.sparse import Vocabulary
 from milco_pyserini.sparse.store import DIGESTS, PART_FORMATS, PARTS, VOCABULARY
@@ -121,9 +121,9 @@ class StoreWriter:
     def record(self, number: int) -> PartRecord | None:
         """Return the record of a part if the part is complete: its files exist and have the recorded sizes."""
         record = None
-        with contextlib.suppress(MilcoError, ValueError):
+        with contextlib.suppress(MilcoError):
             if self._record_path(number).exists():
-                record = convert(read_json(self._record_path(number)), PartRecord)
+                record = read_record(read_json(self._record_path(number)), PartRecord, self.path)
             elif self.is_complete:
                 # Another process may have completed the store and removed the records.
                 record = dict(enumerate(self._manifest.parts)).get(number)

@@ -258,6 +258,10 @@ class GroupHits(NamedTuple):
         """The mean score of all documents of the group."""
         return self.sum / self.size if self.size else 0.0
 
+    def balanced(self, strength: float) -> Hits:
+        """Return the hits with strength x the mean score subtracted from each score."""
+        return replace(self.hits, scores=self.hits.scores.astype(np.float64) - strength * self.mean)
+
 
 Groups = Mapping[str, GroupHits]
 """Value of a field -> the ranking of its documents; "" for those that have none."""
@@ -385,7 +389,10 @@ class EngineSearcher:
         with engine_errors(self.engine, "search", self.path):
             if (balance := request.balance) is not None:
                 found = self.find_groups(queries, request, balance.field)
-                rankings = [_balanced(groups, request.k, balance.strength) for groups in found]
+                rankings = [
+                    merge_hits([group.balanced(balance.strength) for group in groups.values()], request.k)
+                    for groups in found
+                ]
             else:
                 rankings = self.find(queries, request)
         for hits in rankings:
@@ -506,16 +513,6 @@ class EngineSearcher:
         """Return weights() of the documents; missing ones are left out. Servers are asked once."""
         found = ((docid, self.weights(docid, terms)) for docid in docids)
         return {docid: weights for docid, weights in found if weights is not None}
-
-
-def _balanced(groups: Groups, k: int, strength: float) -> Hits:
-    return merge_hits(
-        [
-            replace(group.hits, scores=group.hits.scores.astype(np.float64) - strength * group.mean)
-            for group in groups.values()
-        ],
-        k,
-    )
 
 
 @dataclass(frozen=True)

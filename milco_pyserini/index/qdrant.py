@@ -80,15 +80,13 @@ class Qdrant(Engine):
             with contextlib.closing(EdgeShard.create(str(directory / _SHARD), _config(_SMALLEST_INDEX))) as shard:
                 if documents.corpus is not None:
                     shard.update(UpdateOperation.create_field_index(_VALUES, PayloadSchemaType.Keyword))
-            count, empty = _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
-        return BuildResult(count, len(empty))
+            return _write(directory, documents, numbers, columns, _SMALLEST_INDEX)
 
     def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write into the files, which Qdrant changes in place."""
         numbers, columns = (_Numbers(StringTable(directory, name)) for name in ("ids", "terms"))
         with engine_errors(self.name, "build", directory):
-            count, empty = _write(directory, documents, numbers, columns, _SMALLEST_NEW_INDEX)
-        return BuildResult(count, len(empty))
+            return _write(directory, documents, numbers, columns, _SMALLEST_NEW_INDEX)
 
     def versions(self) -> dict[str, str]:
         """Return the version of qdrant-edge-py; another one may change the files of an index as it opens them."""
@@ -237,12 +235,8 @@ def _config(smallest_index: int) -> Any:
 
 def _write(
     directory: Path, documents: CheckedDocuments, numbers: _Numbers, columns: _Numbers, smallest_index: int
-) -> tuple[int, list[str]]:
-    """Write documents into a shard, and the numbers of docids and terms next to it.
-
-    Returns:
-        The number of documents that the shard has, and the ids of those without terms, which it does not have.
-    """
+) -> BuildResult:
+    """Write documents into a shard, and the numbers of docids and terms next to it."""
     from qdrant_edge import EdgeShard, Point, SparseVector, UpdateOperation
 
     path, empty = directory / _SHARD, []
@@ -270,7 +264,7 @@ def _write(
     EdgeShard.load(str(path)).close()
     write_strings(directory, "ids", list(numbers))
     write_strings(directory, "terms", list(columns))
-    return count, empty
+    return BuildResult(count, len(empty))
 
 
 def _payload(corpus: CorpusDocuments | None, docid: str) -> dict[str, Any] | None:

@@ -103,14 +103,8 @@ def find_ground_truth(documents: SparseDocuments, topics: SparseDocuments | None
         what = f"the {_SAMPLE_TERMS} strongest terms of {counted(len(queries), 'sampled document')}"
     # All terms are known: the documents have been read before.
     columns = {term: column for column, term in enumerate(documents.terms)}
-    known = [sorted((columns[term], query[term]) for term in query.keys() & columns.keys()) for query in queries]
-    pairs = [pair for row in known for pair in row]
-    wanted = SparseBatch(
-        np.concatenate([[0], np.cumsum([len(row) for row in known])]).astype(np.int64),
-        np.asarray([column for column, _ in pairs], np.int32),
-        np.asarray([weight for _, weight in pairs], np.float32),
-        len(columns),
-    )
+    known = [{term: query[term] for term in query.keys() & columns.keys()} for query in queries]
+    wanted = SparseBatch.from_columns(known, columns, len(columns))
     scored = (
         (names[start : start + _CHUNK], wanted.dot(batch.take(range(start, min(start + _CHUNK, len(names))))))
         for names, batch in documents.batches()

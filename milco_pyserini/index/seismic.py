@@ -124,6 +124,15 @@ class Seismic(Engine):
 
     def open(self, directory: Path, manifest: IndexManifest) -> "SeismicSearcher":
         """Load the index into memory."""
+        return SeismicSearcher(directory, self)
+
+
+class SeismicSearcher(EngineSearcher):
+    """An open Seismic index. engine: the settings of searches."""
+
+    def __init__(self, directory: Path, engine: Seismic) -> None:
+        import seismic
+
         about, version = read_json(directory / _ABOUT), importlib.metadata.version(PACKAGE)
         if about["version"] != version:
             raise MilcoError(
@@ -133,35 +142,12 @@ class Seismic(Engine):
         size = (directory / _INDEX).stat().st_size
         if size != about["bytes"]:
             raise ValueError(f"{_INDEX} has {size:,} bytes, not {about['bytes']:,}")
-        terms, ids = (StringTable(directory, name) for name in ("terms", "ids"))
-        ranks = np.load(directory / _RANKS, mmap_mode="r")
-        return SeismicSearcher(directory, about["kind"], terms, ids, ranks, self)
-
-
-class SeismicSearcher(EngineSearcher):
-    """An open Seismic index.
-
-    Args:
-        ranks: int32 [documents], the position of each row's id among the sorted ids.
-        engine: the settings of searches.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        kind: str,
-        terms: StringTable,
-        ids: StringTable,
-        ranks: NDArray[np.int32],
-        engine: Seismic,
-    ) -> None:
-        import seismic
-
-        super().__init__(engine.name, path, len(ids))
-        self.ids = ids
-        self.columns = {term: column for column, term in enumerate(terms)}
-        self._index = getattr(seismic, kind).load(str(path / _INDEX))
-        self._ranks = ranks
+        self.ids = StringTable(directory, "ids")
+        super().__init__(engine.name, directory, len(self.ids))
+        self.columns = {term: column for column, term in enumerate(StringTable(directory, "terms"))}
+        # The position of each row's id among the sorted ids: int32 [documents].
+        self._ranks = np.load(directory / _RANKS, mmap_mode="r")
+        self._index = getattr(seismic, about["kind"]).load(str(directory / _INDEX))
         self._settings = engine.query_cut, engine.heap_factor, 0, True
 
     def with_settings(self, query_cut: int, heap_factor: float) -> "SeismicSearcher":

@@ -5,16 +5,21 @@ compares all sizes and reads the smallest files; milco verify reads every file.
 """
 
 import contextlib
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import orjson
 
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import atomic_file, checksum, checksum_bytes, json_bytes
-from milco_pyserini.io.records import FileRecord, FilesRecord, R, Record, StoreManifest, convert
+from milco_pyserini.io.records import FileRecord, FilesRecord, Record, StoreManifest
+
+R = TypeVar("R", bound=Record)
 
 MANIFEST = "manifest.json"
 # The recall sample. It has a checksum of its own, because tuning replaces it.
@@ -27,6 +32,9 @@ OTHER_CONTENT = "checksum mismatch: the content changed after it was written"
 _UNKNOWN = "0" * 32
 _MEGABYTE = 10**6
 _MOST_NAMED = 5
+# Names of types for people, and characters of a field's name in a message.
+_TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "array": "list"}
+_SHOWN = 60
 # Errors that numpy, the engines and this package raise for damaged content.
 _OF_DAMAGE = (EOFError, LookupError, TypeError, ValueError, OverflowError, RuntimeError)
 
@@ -160,9 +168,13 @@ def intact(directory: Path, file: str) -> Iterator[None]:
 def read_record(value: dict, kind: type[R], directory: Path, file: str = MANIFEST) -> R:
     """Return the content of a file as a record. Raises DamagedError if a field is missing or of another type."""
     try:
-        return convert(value, kind)
-    except ValueError as error:
-        raise DamagedError(directory, file, error) from None
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).partition(" - at `$.")
+    text = re.sub(r"`str` matching regex .*", "the relative path of a file in this directory", text).replace("`", "")
+    text = re.sub(r"\w+", lambda word: _TYPES.get(word[0], word[0]), text)
+    reason = f"{place[:-1][:_SHOWN]}: {text[0].lower()}{text[1:]}".removeprefix(": ")
+    raise DamagedError(directory, file, reason)
 
 
 def read_manifest(directory: Path, kind: type[R], file: str = MANIFEST) -> R:

@@ -4,26 +4,20 @@ Unknown fields, such as those of a later version, are ignored. UNSET marks a fie
 null is a value.
 """
 
-import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from enum import Flag, auto
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-R = TypeVar("R", bound="Record")
-
-_FILE_NAME = "the relative path of a file in this directory"
 Count = Annotated[int, Meta(ge=0)]
 Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Setting = Annotated[int, Meta(gt=0)] | Factor
 FileName = Annotated[str, Meta(pattern=r"(?s)^(?!/|\./*$)(?!(?:.*/)?\.\.(?:/|$))[^\0]+$")]
 Text = str | None
-_NAMES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "array": "list"}
-_SHOWN = 60
 
 
 class Between(Flag):
@@ -295,14 +289,3 @@ def differences(
             yield from ((f"{name}.{field}", *values) for field, *values in differences(old, value))
         else:
             yield name, old or None, value or None
-
-
-def convert(value: Any, kind: type[R]) -> R:
-    """Return a JSON value as a record. Raises ValueError, with one sentence that names the field."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-    text = re.sub(r"`str` matching regex .*", _FILE_NAME, text).replace("`", "")
-    text = re.sub(r"\w+", lambda word: _NAMES.get(word[0], word[0]), text)
-    raise ValueError(f"{place[:-1][:_SHOWN]}: {text[0].lower()}{text[1:]}".removeprefix(": "))

@@ -241,7 +241,7 @@ class SparseBatch:
                     return cls.from_scipy(csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape))
                 vocabulary = None
                 if "vocabulary" in arrays:
-                    vocabulary = Vocabulary.from_json(orjson.loads(arrays["vocabulary"].tobytes()))
+                    vocabulary = Vocabulary(**orjson.loads(arrays["vocabulary"].tobytes()))
                 return cls(
                     arrays["indptr"].astype(np.int64),
                     arrays["indices"].astype(np.int32),

@@ -346,7 +346,7 @@ def read_vocabulary(directory: Path, files: Iterable[FileRecord]) -> Vocabulary:
     """Read the terms of the columns. Raises DamagedError if a listed file of the directory is not what was written."""
     validate_files(directory, files, content=sys.maxsize)
     value = read_json(directory / VOCABULARY)
-    return Vocabulary.from_json(read_record(value, VocabularyRecord, directory, VOCABULARY).to_json())
+    return Vocabulary(**read_record(value, VocabularyRecord, directory, VOCABULARY).to_json())
 
 
 def read_part(path: Path, part: FileRecord) -> bytes:
@@ -411,26 +411,17 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
 
 def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
     """Yield ids and vectors of a Parquet part in groups of rows. Raises MilcoError if they cannot be read."""
-    for group in parquet_groups(path, content):
-        columns, weights = group.column("columns"), group.column("weights")
-        indptr = row_pointers(columns.value_lengths().to_numpy())
-        ids, numbers, values = (
-            group.column("id").to_pylist(),
-            columns.flatten().to_numpy(),
-            weights.flatten().to_numpy(),
-        )
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
-            raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_FIX}")
-        validate_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
-        yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size, vocabulary)
-
-
-def parquet_groups(path: Path, content: bytes) -> Iterator[Any]:
-    """Yield the rows of a Parquet file in groups. Raises MilcoError if they cannot be read."""
     from pyarrow import ArrowException, BufferReader, parquet
 
     try:
-        yield from parquet.ParquetFile(BufferReader(content), page_checksum_verification=True).iter_batches()
+        for group in parquet.ParquetFile(BufferReader(content), page_checksum_verification=True).iter_batches():
+            ids, columns = group.column("id").to_pylist(), group.column("columns")
+            indptr = row_pointers(columns.value_lengths().to_numpy())
+            numbers, values = columns.flatten().to_numpy(), group.column("weights").flatten().to_numpy()
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(vocabulary):
+                raise MilcoError(f"{path} has columns beyond the {len(vocabulary):,} terms of {VOCABULARY}. {_FIX}")
+            validate_finite(values, indptr, f"the encoder of {path}", ids.__getitem__)
+            yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size, vocabulary)
     except (ArrowException, OSError) as error:
         raise MilcoError(f"{path} cannot be read: {error}") from error
 

@@ -68,18 +68,13 @@ class Vocabulary:
         return self.source_prefix + self.source[column - self.english_size]
 
     def to_json(self) -> dict:
-        """Return pieces and prefixes for from_json()."""
+        """Return the arguments of the vocabulary: pieces and prefixes."""
         return {
             "english_prefix": self.english_prefix,
             "source_prefix": self.source_prefix,
             "english": self.english,
             "source": self.source,
         }
-
-    @classmethod
-    def from_json(cls, value: dict) -> "Vocabulary":
-        """Return the vocabulary of a to_json() object."""
-        return cls(value["english"], value["source"], value["english_prefix"], value["source_prefix"])
 
 
 def common_vocabulary(*vocabularies: Vocabulary | None) -> Vocabulary | None:

@@ -10,6 +10,7 @@ from milco_pyserini.cli.index import IndexOptions
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.manifest import DamagedError, read_record
 from milco_pyserini.io.records import (
     CONFIG,
     RESUME,
@@ -17,7 +18,6 @@ from milco_pyserini.io.records import (
     Between,
     IndexManifest,
     StoreManifest,
-    convert,
     differences,
     may_differ,
     must_agree,
@@ -28,7 +28,7 @@ STORE = {
     "format_version": 1,
     "scale": 100.0,
     "documents": 1,
-    "parts": [{"file": "parts/a", "bytes": 1, "checksum": "0", "documents": 1}],
+    "parts": [{"file": "parts/a", "bytes": 1, "checksum": "", "documents": 1}],
 }
 
 
@@ -59,18 +59,20 @@ def test_the_options_of_the_fields_exist() -> None:
 )
 def test_a_wrong_field_is_one_sentence(change: dict, sentence: str) -> None:
     """It names the field and what is expected."""
-    with pytest.raises(ValueError) as error:
-        convert(STORE | change, StoreManifest)
-    assert str(error.value).startswith(sentence) and "`" not in str(error.value)
+    with pytest.raises(DamagedError) as error:
+        read_record(STORE | change, StoreManifest, Path("store"))
+    assert error.value.reason.startswith(sentence) and "`" not in error.value.reason
 
 
 def test_unknown_fields_are_ignored_and_null_is_not_missing() -> None:
     """A manifest of another version opens. A variant that an older one did not record may differ, null may not."""
-    old, new = convert(STORE | {"later": 1}, StoreManifest), convert(STORE | {"pivot_top_k": None}, StoreManifest)
+    old, new = (
+        read_record(STORE | change, StoreManifest, Path("store")) for change in ({"later": 1}, {"pivot_top_k": None})
+    )
     wanted = StoreManifest(scale=100.0, pivot_top_k=2)
     assert not list(differences(old, wanted, may_differ(RESUME, old)))
     assert list(differences(new, wanted, may_differ(RESUME, new))) == [("pivot_top_k", None, 2)]
-    assert convert(new.to_json(), StoreManifest) == new and new.to_json()["pivot_top_k"] is None
+    assert read_record(new.to_json(), StoreManifest, Path("store")) == new and new.to_json()["pivot_top_k"] is None
 
 
 def test_nested_differences_are_named() -> None:

@@ -111,7 +111,7 @@ def test_a_vocabulary_reverses_every_term(english: list[str], source: list[str])
     assert (len(vocabulary), vocabulary.english_size) == (len(texts), len(english))
     for term in vocabulary.terms:
         assert_java_keeps(term)
-    again = Vocabulary.from_json(vocabulary.to_json())
+    again = Vocabulary(**vocabulary.to_json())
     assert again.terms.tolist() == vocabulary.terms.tolist()
 
 

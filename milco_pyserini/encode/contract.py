@@ -175,10 +175,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
 
 def open_query_encoder(
-    manifest: StoreManifest,
-    encoder: GivenEncoder | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
+    manifest: StoreManifest, encoder: GivenEncoder | None = None, device: str = "auto", dtype: str = "auto"
 ) -> MilcoQueryEncoder:
     """Return the encoder of the vectors of a manifest for queries: same weights, views and prefix.
 
@@ -201,12 +198,7 @@ def open_query_encoder(
             f"vectors were encoded with {prefix!r}",
             Message("Load it with {english_prefix}.", english_prefix=prefix),
         )
-    return MilcoQueryEncoder(
-        loaded,
-        scale=manifest.scale,
-        views=manifest.views,
-        lowercase=bool(manifest.lowercase),
-    )
+    return MilcoQueryEncoder(loaded, scale=manifest.scale, views=manifest.views, lowercase=bool(manifest.lowercase))
 
 
 def open_english_query_encoder(

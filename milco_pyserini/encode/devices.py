@@ -71,10 +71,7 @@ def choose_devices(names: str) -> list[str]:
 
 
 def choose_dtype(
-    name: "str | torch.dtype",
-    device: "torch.device",
-    names: Sequence[str] = DTYPES,
-    cpu_dtype: str | None = None,
+    name: "str | torch.dtype", device: "torch.device", names: Sequence[str] = DTYPES, cpu_dtype: str | None = None
 ) -> "torch.dtype":
     """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32.
 

@@ -167,12 +167,7 @@ class PartWorker:
     """
 
     def __init__(
-        self,
-        plan: EncodePlan,
-        device: str,
-        num_workers: int = 1,
-        weight_hash: str = "",
-        with_messages: bool = False,
+        self, plan: EncodePlan, device: str, num_workers: int = 1, weight_hash: str = "", with_messages: bool = False
     ) -> None:
         if with_messages:
             start_messages()

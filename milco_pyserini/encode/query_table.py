@@ -19,13 +19,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.network import BATCH_SIZE, Network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
-from milco_pyserini.io.files import (
-    atomic_directory,
-    is_json_with,
-    read_json,
-    remove_directory,
-    write_json,
-)
+from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, remove_directory, write_json
 from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
 from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers

@@ -33,13 +33,7 @@ from milco_pyserini.io.files import (
     scratch_directory,
     write_json,
 )
-from milco_pyserini.io.manifest import (
-    MANIFEST,
-    describe_files,
-    read_checked,
-    read_record,
-    write_checked,
-)
+from milco_pyserini.io.manifest import MANIFEST, describe_files, read_checked, read_record, write_checked
 from milco_pyserini.io.records import RESUME, FileRecord, PartRecord, StoreManifest, may_differ
 from milco_pyserini.model.checkpoint import BM25_FILE
 from milco_pyserini.sparse import Vocabulary

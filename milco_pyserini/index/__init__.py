@@ -8,15 +8,4 @@ from milco_pyserini.index.qdrant import Qdrant
 from milco_pyserini.index.registry import find_engine
 from milco_pyserini.index.seismic import Seismic
 
-__all__ = [
-    "Exact",
-    "Hit",
-    "Hits",
-    "Index",
-    "Lucene",
-    "Qdrant",
-    "Seismic",
-    "build_index",
-    "find_engine",
-    "open_index",
-]
+__all__ = ["Exact", "Hit", "Hits", "Index", "Lucene", "Qdrant", "Seismic", "build_index", "find_engine", "open_index"]

@@ -24,13 +24,7 @@ from milco_pyserini.index.documents import (
     open_corpus_documents,
 )
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import (
-    BUILD,
-    CONTENT,
-    SEARCH,
-    Engine,
-    EngineSearcher,
-)
+from milco_pyserini.index.protocol import BUILD, CONTENT, SEARCH, Engine, EngineSearcher
 from milco_pyserini.index.recall import find_ground_truth, report_recall, write_ground_truth
 from milco_pyserini.index.registry import DEFAULT_ENGINE, find_engine
 from milco_pyserini.index.shards import (

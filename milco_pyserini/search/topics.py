@@ -74,11 +74,7 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
 
 
 def search_topics(
-    searcher: Searcher,
-    topics: SearchTopics,
-    request: SearchRequest,
-    batch_size: int = 64,
-    remove_query: bool = False,
+    searcher: Searcher, topics: SearchTopics, request: SearchRequest, batch_size: int = 64, remove_query: bool = False
 ) -> Iterator[tuple[str, Any, Hits]]:
     """Yield id, queries of all indexes, and hits of every topic, in order.
 

@@ -35,13 +35,7 @@ from milco_pyserini.io.manifest import (
 from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
-from milco_pyserini.sparse.quantization import (
-    MAX_IMPACT,
-    quantize,
-    quantize_vector,
-    quantized_vectors,
-    validate_scale,
-)
+from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, quantize_vector, quantized_vectors, validate_scale
 from milco_pyserini.sparse.terms import lucene_term
 from milco_pyserini.sparse.vocabulary import Vocabulary
 

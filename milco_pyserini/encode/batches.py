@@ -43,8 +43,6 @@ class BatchRunner:
     """Runs a forward pass in token-budgeted batches and returns sparse vectors.
 
     Args:
-        forward: computes logits and echo weights of a batch.
-        device: of forward.
         english_size, source_size: number of columns of each view.
         source_pool: "sum" or "max" of the weights of a repeated token.
         dropped: ids of tokens that are not terms of the source view.
@@ -157,14 +155,9 @@ class BatchRunner:
 
 
 def halved_budget(budget: int, lengths: Sequence[int], device: torch.device) -> int:
-    """Return half the tokens of a batch for which a device had no memory, and report it.
+    """Return half the tokens of a batch for which a device had no memory, and report it. lengths: of its texts.
 
-    Args:
-        budget: the token budget of the batch.
-        lengths: of its texts, in tokens.
-
-    Raises:
-        MilcoError: the batch is a single text.
+    Raises MilcoError if the batch is a single text.
     """
     if len(lengths) == 1:
         fix = Message("Use a smaller {max_length}, or {device}.", device="cpu")

@@ -210,14 +210,8 @@ def open_english_query_encoder(
 ) -> MilcoQueryEncoder:
     """Return another encoder for queries to the English terms of the vectors of a manifest, such as an English SPLADE.
 
-    Its pivot terms get the prefix of the vectors, and its impacts their scale; it has no other view.
-
-    Args:
-        query_encoder: what load_encoder() accepts or returns.
-        encoder: as for open_query_encoder().
-
-    Raises:
-        MilcoError: as validate_english_terms().
+    Its pivot terms get the prefix of the vectors, and its impacts their scale; it has no other view. encoder: that of
+    the vectors, as for open_query_encoder(). Raises MilcoError as validate_english_terms().
     """
     if not isinstance(query_encoder, MilcoEncoder):
         query_encoder = open_encoder(Checkpoint.open(query_encoder), device, dtype, manifest.english_prefix or "")
@@ -231,14 +225,9 @@ def validate_english_terms(
     manifest: StoreManifest,
     encoder: str | os.PathLike | MilcoEncoder | None = None,
 ) -> None:
-    """Raise MilcoError unless a vocabulary has the English terms of the vectors of a manifest.
+    """Raise MilcoError unless a vocabulary of queries has the English terms of the vectors of a manifest.
 
-    Only the tokenizers of the vectors' encoder are read.
-
-    Args:
-        vocabulary: of queries.
-        name: of their encoder or store, for messages.
-        encoder: as for open_query_encoder().
+    Only the tokenizers of the vectors' encoder are read. name: of the queries' encoder or store, for messages.
     """
     own = encoder or manifest.encoder
     if own is None:

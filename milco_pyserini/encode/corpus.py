@@ -184,12 +184,7 @@ def encode_corpus(
 class EncodeRun:
     """Encodes those parts of a store that it lacks: reads their records, writes their vectors, reports progress.
 
-    Args:
-        records: the documents or topics of the store.
-        writer: of the store.
-        encoder: with the plan that the writer has recorded.
-        parts: numbers of the parts to encode; existing ones are kept.
-        old: a store whose vectors are reused.
+    parts: numbers of the parts to encode. old: a store whose vectors are reused.
     """
 
     def __init__(

@@ -75,12 +75,8 @@ def choose_dtype(
 ) -> "torch.dtype":
     """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32.
 
-    Args:
-        names: those to choose from.
-        cpu_dtype: "auto" on the CPU, if the checkpoint states it.
-
-    Raises:
-        MilcoError: the name is another one, or int8 where its products are not exact.
+    cpu_dtype: "auto" on the CPU, if the checkpoint states it. Raises MilcoError for a name that is not among names, and
+    for int8 where its products are not exact.
     """
     import torch
 

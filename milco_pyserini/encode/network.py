@@ -60,10 +60,8 @@ class Network:
 
     Args:
         source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.
-        name: of the encoder, for messages.
         tokenizer: its special tokens are not terms of the source view if the configuration drops them.
         english_size: number of pivot terms.
-        device: where it runs.
         dtype: of the matrix products.
     """
 

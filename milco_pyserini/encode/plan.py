@@ -114,12 +114,8 @@ class EncodePlan:
     def resolve(self, encoder: Any, topics: bool) -> "EncodePlan":
         """Return the plan with the values of its encoder in place of None, () and "auto".
 
-        Args:
-            encoder: as load_encoder() returned it.
-            topics: whether the texts are queries, which have a maximum length of their own.
-
-        Raises:
-            MilcoError: the encoder lacks a view, or has no positions for the maximum length.
+        topics: whether the texts are queries, which have a maximum length of their own. Raises MilcoError if the
+        encoder lacks a view, or has no positions for the maximum length.
         """
         network = encoder.network
         default_length = network.config.query_max_length if topics else network.config.passage_max_length
@@ -137,13 +133,7 @@ class EncodePlan:
 
 
 def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[str, Any]:
-    """Return the manifest fields that the encoder and this machine determine.
-
-    Args:
-        checkpoint: of the encoder.
-        encoder: as load_encoder() returned it.
-        device: where the vectors are encoded; only its type is recorded.
-    """
+    """Return the manifest fields that an encoder and this machine determine; of the device, only the type."""
     import numpy
     import torch
 

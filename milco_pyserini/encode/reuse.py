@@ -42,14 +42,9 @@ class ReusableStore:
     """A finished store whose vectors are reused in another one.
 
     Call load() before take() and complete(), with which every part of the new store begins and ends. Needs 24 bytes of
-    memory for each text of the old store.
+    memory for each text of the old store. plan: the fields of the new store's plan that are known so far.
 
-    Args:
-        path: directory of the old store.
-        plan: the fields of the new store's plan that are known so far.
-
-    Raises:
-        MilcoError: there is no finished store, or its vectors were encoded in another way.
+    Raises MilcoError if there is no finished store at path, or if its vectors were encoded in another way.
     """
 
     def __init__(self, path: Path, plan: StoreManifest) -> None:

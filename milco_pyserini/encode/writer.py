@@ -74,7 +74,6 @@ class StoreWriter:
     """A vector store that this process, and possibly others, are filling. Use it in a with statement.
 
     Args:
-        path: directory of the store.
         plan: everything that determines the bytes of the parts; the first fields of the manifest.
         overwrite: start over if path holds a complete store or one of another plan.
 
@@ -134,10 +133,7 @@ class StoreWriter:
         """Remove parts that do not match their recorded checksums, so that they are encoded again.
 
         A complete store with a damaged or missing part or vocabulary becomes an incomplete one.
-
-        Args:
-            numbers: the parts to verify; of a complete store all are.
-            vocabulary: of the store.
+        numbers: the parts to verify; of a complete store all are.
         """
         was_complete = self.is_complete
         numbers = range(len(self._manifest.parts)) if was_complete else list(numbers)
@@ -211,9 +207,7 @@ class StoreWriter:
     def complete(self, num_parts: int, views: Iterable[str], vocabulary: Vocabulary) -> bool:
         """Write the manifest if no part is missing; return whether the store is complete.
 
-        Args:
-            num_parts: of the store. Missing ones belong to other shards, the last of which completes the store.
-            views, vocabulary: of its vectors.
+        Missing parts belong to other shards, the last of which completes the store.
         """
         records = [record for number in range(num_parts) if (record := self.record(number))]
         if len(records) < num_parts:

@@ -189,9 +189,8 @@ class Index:
         if shard_num > 1:
             validate_shard_directory(path, shard_num)
             path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        shards: dict[str, Any] = {} if shard is None else {"shard_num": shard_num, "shard_id": shard_id}
         how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
-        documents = open_documents(source, encoder=encoder, **how, **shards)
+        documents = open_documents(source, encoder=encoder, **how, shard_num=shard_num, shard_id=shard_id)
         validate_kind(documents.path, documents.manifest)
         queries = None if topics is None else VectorStore.open(topics)
         about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
@@ -214,11 +213,8 @@ class Index:
             _report_dropped(documents, index)
         if shard is not None:
             missing = missing_shards(path.parent)
-            log(
-                f"{path.parent} still lacks {missing}"
-                if missing
-                else f"{path.parent} has all of its {shard_num} shards"
-            )
+            has = f"still lacks {missing}" if missing else f"has all of its {shard_num} shards"
+            log(f"{path.parent} {has}")
         return index
 
     @classmethod
@@ -619,11 +615,7 @@ def build_index(
 def _describe_build(
     engine: Engine, shard: tuple[int, int] | None, topics: SparseDocuments | None, stores_vectors: bool | None
 ) -> dict[str, Any]:
-    """Return what the manifest of an index states of the options that it is built with; None for what is not given.
-
-    Args:
-        stores_vectors: None if no documents are stored.
-    """
+    """Return what the manifest of an index states of the options that it is built with; None for what is not given."""
     return {
         "engine": engine.name,
         "build_settings": engine.settings(BUILD),

@@ -199,8 +199,6 @@ class CorpusDocuments:
     documents wait in a temporary file.
 
     Args:
-        documents: the corpus.
-        name: its name, for messages.
         passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
         digest: TextDigest of the texts that were encoded; None if it is not known.
         vectors: store the vectors, too, as Anserini does, for its relevance feedback.
@@ -324,9 +322,8 @@ def open_corpus_documents(
     """Return the documents of a vector store for an index.
 
     Args:
-        manifest, store: of the store, and its directory.
+        store: its directory.
         corpus: a name, a path or documents, in place of the corpus that the manifest names.
-        vectors, first: as for CorpusDocuments.
 
     Raises:
         MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.

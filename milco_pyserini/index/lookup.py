@@ -25,7 +25,6 @@ class IndexedCorpus:
 
     Args:
         places: its names or paths, most likely first.
-        index: for messages.
         digest: TextDigest of the texts that were indexed; None if it is not known.
         is_given: the user named the only place, whose texts are returned although they may be others.
 
@@ -152,14 +151,8 @@ class CorpusLookup:
 def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
-    None if the corpus, or that of an update, is not surely on this machine: nothing is downloaded.
-
-    Args:
-        searcher: the open index.
-        corpus: where the corpus is now, if it moved.
-
-    Raises:
-        MilcoError: if the given corpus does not exist.
+    None if the corpus, or that of an update, is not surely on this machine: nothing is downloaded. corpus: where the
+    corpus is now, if it moved. Raises MilcoError if that does not exist.
     """
     if searcher.fields is not None and corpus is None:
         return searcher.documents

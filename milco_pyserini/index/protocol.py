@@ -305,11 +305,6 @@ class EngineSearcher:
     """An open index. Engines implement find(), and stored() and count_values() if they store documents; everyone else
     calls search() or rank(), documents(), values() and weights(), in as many threads as they like, and close() in the
     end.
-
-    Args:
-        engine: name of the engine.
-        path: directory of the index.
-        documents: number of documents that it holds.
     """
 
     fields: Mapping[str, str] | None = None

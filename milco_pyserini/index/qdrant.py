@@ -109,11 +109,7 @@ class Qdrant(Engine):
 
 
 class QdrantSearcher(EngineSearcher):
-    """An open Qdrant index. Scores are sums of products of integers, exact up to 2**24.
-
-    Args:
-        scale: impact of a query's term = round(weight x scale), as in the documents.
-    """
+    """An open Qdrant index. Scores are sums of products of integers, exact up to 2**24. scale: of queries."""
 
     def __init__(self, directory: Path, scale: float, documents: int) -> None:
         from qdrant_edge import EdgeShard

@@ -129,16 +129,9 @@ class DocumentChanges:
 def update_directory(
     path: Path, manifest: IndexManifest, engine: Engine, changes: DocumentChanges, threads: int
 ) -> IndexManifest:
-    """Replace the index at path by one with the changes. An open searcher continues with the old one.
+    """Replace the index at path by one with the changes; return its manifest. Open searchers continue with the old one.
 
-    Args:
-        manifest: of the index.
-
-    Returns:
-        The manifest of the new index.
-
-    Raises:
-        MilcoError: the index is damaged, would have no document, or was changed by another command meanwhile.
+    Raises MilcoError if the index is damaged, would have no document, or was changed by another command meanwhile.
     """
     progress = Progress("documents", None if changes.since is not None else changes.manifest.documents or None)
     checked = CheckedDocuments(changes, progress, changes.corpus)
@@ -230,8 +223,7 @@ def validate_kind(path: Path, vectors: StoreManifest) -> None:
 def update_request(delete: Collection[str], *manifests: StoreManifest | None) -> str | None:
     """Return a digest of what an update is asked for; None if the content of its vectors is not known.
 
-    Args:
-        manifests: of the vectors and of those that since names; None for what is not given.
+    manifests: of the vectors and of those that since names; None for what is not given.
     """
     if not all(manifest.has_checksums for manifest in manifests if manifest is not None):
         return None

@@ -177,9 +177,7 @@ def validate_same_encoder(
 ) -> None:
     """Raise MilcoError unless topics were encoded as the documents of an index were.
 
-    Args:
-        topics, documents: manifests.
-        hint: what else can be done if another encoder has encoded the topics.
+    topics, documents: manifests. hint: what else can be done if another encoder has encoded the topics.
     """
     for name in must_agree(SEARCH):
         given, indexed = getattr(topics, name), getattr(documents, name)

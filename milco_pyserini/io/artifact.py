@@ -32,7 +32,6 @@ class Artifact:
     """An output directory as it is on disk.
 
     Args:
-        path: of the directory.
         is_owned: returns whether a directory was written by this command. Any other is never replaced.
         recorded: what it was begun with; None if that is not known.
         is_complete: whether the command has finished.

@@ -195,11 +195,7 @@ def full_disk_errors(path: Path) -> Iterator[None]:
 
 
 def validate_output_file(path: Path, overwrite: bool, parameter: str = "output") -> None:
-    """Raise MilcoError if a file cannot be written at path, or if one exists and overwrite is False.
-
-    Args:
-        parameter: that gave the path, for the message.
-    """
+    """Raise MilcoError if a file cannot be written at path, or if one exists and overwrite is False."""
     if path.is_dir():
         raise ParameterError(parameter, path, "it is a directory, and must be a file")
     if path.exists() and not overwrite:

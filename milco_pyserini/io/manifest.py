@@ -86,11 +86,7 @@ def read_checked(path: Path) -> dict:
 
 
 def list_files(directory: Path, without: Iterable[str] = ()) -> list[Path]:
-    """Return the relative paths of all files in a directory, sorted, except its manifest, and hidden ones.
-
-    Args:
-        without: other paths to exclude.
-    """
+    """Return the relative paths of the files in a directory, sorted, except its manifest, hidden ones and without."""
     excluded = {MANIFEST, _LOCK, *without}
     paths = (path.relative_to(directory) for path in directory.rglob("*") if not path.is_dir())
     visible = (path for path in paths if not any(part.startswith(".") for part in path.parts))
@@ -121,13 +117,9 @@ def describe_files(directory: Path, paths: Collection[Path], known: Iterable[Fil
 
 
 def validate_files(directory: Path, files: Iterable[FileRecord], content: int = _SMALL) -> None:
-    """Compare the sizes of a directory's files, and the checksums of the smallest, with its manifest.
+    """Raise DamagedError for the first file whose size, or for the smallest checksum, is not that of the manifest.
 
-    Args:
-        content: maximum bytes to read, of all files together.
-
-    Raises:
-        DamagedError: for the first file that differs.
+    content: maximum bytes to read, of all files together.
     """
     left = content
     for listed in sorted(files, key=lambda file: file.bytes):

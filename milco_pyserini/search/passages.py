@@ -31,7 +31,6 @@ def rank_documents(
 
     Args:
         request: its k is the number of documents; without max_passage, the index holds documents.
-        lookup: finds the documents of hits.
     """
     if request.delimiter is None:
         return [replace(hits, lookup=lookup) for hits in searcher.rank(queries, request)]

@@ -30,7 +30,6 @@ class SearchedIndex:
     Several threads may share it: they search at the same time, and encode their queries one after the other.
 
     Args:
-        index: an open index.
         queries: how queries are encoded.
         settings: settings of the engine for these searches, such as {"query_cut": 20}.
         corpus: where the index's documents are now, if they moved.

@@ -15,11 +15,7 @@ from milco_pyserini.sparse.store import VectorStore
 class OlderVectors:
     """Digests of the vectors of an older store: a newer one asks for each of its documents, and deletes the rest.
 
-    Args:
-        documents: as for vector_bytes(); None for a store without documents.
-
-    Attributes:
-        empty: number of documents without terms, which are in no index.
+    documents: the store, pruned or not; None for one without documents. empty: how many of these have no terms.
     """
 
     def __init__(self, documents: Any) -> None:
@@ -45,11 +41,7 @@ class OlderVectors:
 
 
 def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[bytes | None]]]:
-    """Yield ids, vectors, and each vector's columns and impacts as bytes; None for one without terms.
-
-    Args:
-        documents: a vector store, or a pruned one.
-    """
+    """Yield ids, vectors, and each vector's columns and impacts as bytes; None for one without terms."""
     for names, batch in documents.batches():
         kept, impacts = quantize(batch, documents.manifest.scale)
         starts, stops = kept.indptr[:-1].tolist(), kept.indptr[1:].tolist()

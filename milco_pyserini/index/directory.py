@@ -557,7 +557,6 @@ def build_index(
     about = _describe_build(engine, shard, topics, None if corpus is None else corpus.vectors)
     if corpus is not None:
         about |= {"fields": corpus.fields, "stored_checksum": corpus.checksum}
-    about = {name: value for name, value in about.items() if value is not None}
     if shard is not None:
         for other in find_shards(output.parent):
             if other.name != output.name:
@@ -590,16 +589,15 @@ def build_index(
             query_scale=SCALE if documents.manifest.plain else documents.manifest.scale,
             vectors=documents.manifest,
             corpus_paths=indexed_corpus_paths(documents, output if shard is None else output.parent),
+            files=describe_files(directory, list_files(directory)),
             **cast(Any, engine.versions()),
         )
-        files = describe_files(directory, list_files(directory))
         is_approximate = Capability.APPROXIMATE in engine.capabilities
         if is_approximate:
             progress.close("Indexed")
             truth = find_ground_truth(documents, topics, built.documents)
             write_ground_truth(directory, truth)
             manifest = structs.replace(manifest, recall=report_recall(engine.open(directory, manifest), truth))
-        manifest = structs.replace(manifest, files=files)
         write_checked(directory / MANIFEST, manifest)
     if is_approximate:
         log(f"Indexed into {output}")

@@ -94,7 +94,9 @@ def find_ground_truth(documents: SparseDocuments, topics: SparseDocuments | None
     queries: list[dict[str, float]] = []
     if topics is not None:
         queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
-        queries = [queries[place] for place in _sample_topics(len(queries))]
+        # All, or some that are evenly spaced among very many.
+        places = np.linspace(0, len(queries) - 1, min(len(queries), _SAMPLE_TOPICS)).astype(int)
+        queries = [queries[place] for place in np.unique(places)]
         what = f"{counted(len(queries), 'topic')} of {topics.path}"
     else:
         prune = PruningRule("top-k", _SAMPLE_TERMS)
@@ -122,11 +124,6 @@ def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:
         dict(zip([terms[column] for column in columns.tolist()], weights.tolist(), strict=True))
         for columns, weights in batch.rows()
     ]
-
-
-def _sample_topics(topics: int) -> NDArray[np.int64]:
-    """Return positions of all topics, or of some that are evenly spaced among very many."""
-    return np.unique(np.linspace(0, topics - 1, min(topics, _SAMPLE_TOPICS)).astype(int))
 
 
 def _sample_rows(documents: SparseDocuments, count: int) -> Iterator[tuple[SparseBatch, NDArray[np.int64]]]:

@@ -9,14 +9,12 @@ percentile and mass always keep the strongest term. A rule ranks both views of a
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
 from milco_pyserini.errors import MilcoError, ParameterError, parameter, unknown_name
-from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse.batch import PIVOT, VIEWS, SparseBatch
 from milco_pyserini.sparse.quantization import quantized_vectors
 from milco_pyserini.sparse.store import PlainStore, VectorStore
@@ -105,6 +103,9 @@ class PrunedStore:
         self._store = store
         self._rules = rules
         self._views = views
+        self.path, before = store.path, store.manifest
+        pruning = " ".join([*before.rules, *map(str, rules)]) or None
+        self.manifest = structs.replace(before, pruning=pruning, views=list(views) or before.views)
         for view in (*views, *(rule.view for rule in rules if rule.view)):
             if view not in VIEWS:
                 raise unknown_name("view", view, VIEWS)
@@ -115,18 +116,6 @@ class PrunedStore:
             if views and view not in views:
                 rule = next(rule for rule in rules if rule.view == view)
                 raise ParameterError("prune", rule, f"the {view} view is dropped by " + parameter("views", views))
-
-    @property
-    def path(self) -> Path:
-        """The store's path."""
-        return self._store.path
-
-    @property
-    def manifest(self) -> StoreManifest:
-        """The store's manifest, with rules and views."""
-        before = self._store.manifest
-        rules = " ".join([*before.rules, *map(str, self._rules)])
-        return structs.replace(before, pruning=rules or None, views=list(self._views) or before.views)
 
     @property
     def terms(self) -> list[str]:

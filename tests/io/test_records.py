@@ -28,7 +28,7 @@ STORE = {
     "format_version": 1,
     "scale": 100.0,
     "documents": 1,
-    "parts": [{"file": "parts/a", "bytes": 1, "checksum": "", "documents": 1}],
+    "parts": [{"file": "parts/a", "bytes": 1, "checksum": "0", "documents": 1}],
 }
 
 

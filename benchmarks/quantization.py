@@ -87,8 +87,8 @@ def compare_scale(
     pairs = [(one, other) for one, other in zip(exact, lucene, strict=True) if one]
     overlap = np.mean([len(one & other) / len(one) for one, other in pairs])
     identical = np.mean([one == other for one, other in pairs])
-    impacts = sum(len(quantize(batch, store.scale)[1]) for _, batch in store.batches()) / len(store)
-    return f"{store.scale:g}", float(overlap), float(identical), impacts
+    impacts = sum(len(quantize(batch, store.manifest.scale)[1]) for _, batch in store.batches()) / len(store)
+    return f"{store.manifest.scale:g}", float(overlap), float(identical), impacts
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -150,7 +150,7 @@ def open_task(
     grades = open_qrels(qrels)
     # Topics must fit the vectors as they must fit an index of them, which is not built yet.
     about: dict[str, Any] = {"format_version": 1, "engine": "exact", "exactness": "exact float", "id_with_space": None}
-    about |= {"documents": 0, "empty_documents": 0, "postings": 0, "query_scale": store.scale}
+    about |= {"documents": 0, "empty_documents": 0, "postings": 0, "query_scale": store.manifest.scale}
     manifest = IndexManifest(**about, vectors=store.manifest)
     index = Index(store.path, manifest)
     queries = read_topics(topics, index)

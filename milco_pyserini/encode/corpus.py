@@ -20,7 +20,7 @@ from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_devices, validate_devices
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
-from milco_pyserini.encode.plan import EncodePlan, encoder_fields
+from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
 from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
@@ -87,7 +87,8 @@ def encode_corpus(
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
     checkpoint = Checkpoint.open(plan.encoder)
-    plan = plan.with_format(checkpoint)
+    if plan.format == "auto":
+        plan = replace(plan, format=FORMATS[checkpoint.is_bm25])
     if encoder is None:
         checkpoint.validate_length(plan.max_length)
     validate_shard_id(shard_id, shard_num)

@@ -99,10 +99,6 @@ class EncodePlan:
 
         return [PruningRule.parse(rule) for rule in self.prune]
 
-    def with_format(self, checkpoint: Checkpoint) -> "EncodePlan":
-        """Return the plan with the format of the vectors of a checkpoint in place of "auto"."""
-        return replace(self, format=FORMATS[checkpoint.is_bm25]) if self.format == "auto" else self
-
     def load_encoder(self, checkpoint: Checkpoint, device: str) -> "MilcoEncoder":
         """Load the encoder on a device. Raises MilcoError if the checkpoint is not available or not of this kind."""
         # Before torch is loaded, which takes seconds.

@@ -8,7 +8,7 @@ import io
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,9 @@ from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_
 from milco_pyserini.errors import Message, ParameterError, parameter
 from milco_pyserini.io.manifest import intact
 from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, differences, may_differ, option_of
-from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
+from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.batch import row_pointers
-from milco_pyserini.sparse.store import (
-    open_manifest,
-    read_parquet,
-    read_part,
-    split_jsonl,
-    write_parquet,
-    write_vectors,
-)
+from milco_pyserini.sparse.store import read_parquet, read_part, split_jsonl, write_parquet, write_vectors
 
 # Old parts in memory: documents seldom change their order.
 _PARTS_IN_MEMORY = 4
@@ -49,7 +42,8 @@ class ReusableStore:
 
     def __init__(self, path: Path, plan: StoreManifest) -> None:
         self.path = path
-        self.manifest = open_manifest(path)
+        self._store = VectorStore.open(path)
+        self.manifest = self._store.manifest
         self.validate(plan)
         if not all(part.digests for part in self.manifest.parts):
             raise ParameterError(
@@ -144,7 +138,7 @@ class ReusableStore:
         """Return the vectors of each text of a part: lines from the vector on, or columns and weights."""
         vectors: Iterator[Any]
         if self.manifest.format == "parquet":
-            batches = read_parquet(file, content, self._vocabulary)
+            batches = read_parquet(file, content, self._store.vocabulary)
             vectors = (row for _, batch in batches for row in batch.rows())
         else:
             vectors = iter(split_jsonl(content))
@@ -160,14 +154,10 @@ class ReusableStore:
             columns, weights = zip(*vectors, strict=True)
             indptr = row_pointers(np.fromiter(map(len, columns), np.int64, len(columns)))
             joined = indptr, np.concatenate(columns), np.concatenate(weights)
-            write_parquet(file, ids, SparseBatch(*joined, self._vocabulary.english_size))
+            write_parquet(file, ids, SparseBatch(*joined, self._store.vocabulary.english_size))
         else:
             write_vectors(file, ids, vectors, contents)
         return file.getvalue()
-
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return VectorStore(self.path, self.manifest).vocabulary
 
 
 def _load(content: bytes) -> NDArray[np.void]:

@@ -208,7 +208,7 @@ class Explainer:
             if term in trace.removed:
                 reason = trace.removed[term]
             elif term not in explanation.query.weights:
-                reason = f"in the query, rounds to 0 at scale {self.index.query_scale:g}"
+                reason = f"in the query, rounds to 0 at scale {self.index.manifest.query_scale:g}"
             else:
                 # A rule applied to quantized weights, as the index was built, may break a tie differently.
                 reason = f"pruning {pruning}" if pruning else "not in the index"
@@ -245,7 +245,7 @@ class Explainer:
             trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
             return _EncodedDocument(encoded, trace, trace.indexed)
         if isinstance(self._store, PlainStore):
-            impacts, scale = self._store.get(docid), self._store.scale
+            impacts, scale = self._store.get(docid), self._store.manifest.scale
             return _EncodedDocument(weights=impacts and {term: impact / scale for term, impact in impacts.items()})
         vector = self._store.get(docid) if self._store else None
         if vector is None or self._store is None:

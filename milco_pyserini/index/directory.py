@@ -238,11 +238,6 @@ class Index:
         return checksum_bytes(b"".join(json_bytes(manifest.to_json()) for manifest in manifests))
 
     @property
-    def query_scale(self) -> float:
-        """Impact of a query's term = round(weight x query_scale)."""
-        return self.manifest.query_scale
-
-    @property
     def vectors(self) -> StoreManifest:
         """The manifest of the vectors that it was built from: encoder, views, scale."""
         return self.manifest.vectors

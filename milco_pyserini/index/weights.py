@@ -24,7 +24,7 @@ class EngineWeights:
     def __init__(self, searcher: EngineSearcher, index: Index) -> None:
         self._searcher = searcher
         self._is_integer = index.manifest.exactness == EXACT_INTEGER
-        self._query_scale = index.query_scale
+        self._query_scale = index.manifest.query_scale
         self.scale = index.vectors.scale if self._is_integer else 1.0
         self.unit = self._query_scale * self.scale if self._is_integer else 1.0
         self.is_readable = Capability.READ in searcher.capabilities

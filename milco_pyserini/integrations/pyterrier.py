@@ -240,7 +240,7 @@ class MilcoRetriever(pt.Transformer):
             if request.alpha is not None:
                 raise MilcoError("alpha weighs the views of texts, not of query_toks: pass it to query_encoder()")
             # The searcher multiplies by it.
-            queries = [_weights(query, searcher.index.query_scale) for query in queries]
+            queries = [_weights(query, searcher.index.manifest.query_scale) for query in queries]
         rows: list[int] = []
         docnos: list[str] = []
         scores: list[float] = []

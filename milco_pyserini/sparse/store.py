@@ -117,11 +117,6 @@ class VectorStore:
         """Term of each column."""
         return self.vocabulary.terms.tolist()
 
-    @property
-    def scale(self) -> float:
-        """Impact = round(weight x scale)."""
-        return self.manifest.scale
-
     def get(self, docid: str) -> SparseBatch | None:
         """Return a document's float weights as a batch of one vector; None if the store lacks the document.
 
@@ -152,7 +147,8 @@ class VectorStore:
         for path, content in self.read_parts():
             if path.suffix == ".parquet":
                 for ids, batch in read_parquet(path, content, self.vocabulary):
-                    yield from zip(ids, quantized_vectors(batch, self.scale, self.vocabulary.terms), strict=True)
+                    vectors = quantized_vectors(batch, self.manifest.scale, self.vocabulary.terms)
+                    yield from zip(ids, vectors, strict=True)
             else:
                 yield from self._vectors(path, lines_of(io.BytesIO(content), str(path)))
 
@@ -185,7 +181,7 @@ class VectorStore:
             batch = SparseBatch.from_dicts([vector for _, vector in parsed], self.vocabulary)
         except KeyError as error:
             raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
-        return [docid for docid, _ in parsed], replace(batch, weights=batch.weights / np.float32(self.scale))
+        return [docid for docid, _ in parsed], replace(batch, weights=batch.weights / np.float32(self.manifest.scale))
 
     def load(self) -> tuple[list[str], SparseBatch]:
         """Return all document ids and their vectors, float weights, in memory."""

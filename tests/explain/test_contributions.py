@@ -168,7 +168,7 @@ def test_text_and_store_give_the_documents_other_terms(engine: str) -> None:
         for source in ((documents(built), None), (None, store()), (None, None))
     )
     stored = dict(store().vectors())[of_text.docid]
-    scale = store().scale if engine == "exact" else 1
+    scale = store().manifest.scale if engine == "exact" else 1
     for one in (of_text, of_store):
         assert one.document.complete
         assert {term: round(number * scale) for term, number in one.document.weights.items()} == stored

@@ -41,7 +41,7 @@ def test_the_default_output_is_named_after_store_and_engine(
     index = open_index(Path("indexes/tiny.exact"))
     assert index.manifest.exactness == "exact float"
     assert index.vectors == open_store(store).manifest
-    assert index.query_scale == 100.0
+    assert index.manifest.query_scale == 100.0
     out, err = capsys.readouterr()
     assert out == ""
     assert "150/150 documents" in err

@@ -29,7 +29,6 @@ from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown, unknown_name, validate_name
 from milco_pyserini.io.records import StoreManifest
-from milco_pyserini.request import GivenFilters, parse_filters
 from milco_pyserini.sparse import SparseBatch
 
 # Longer values (bytes of UTF-8) are stored but not indexed, so filters do not match them.
@@ -395,7 +394,7 @@ def field_type(name: str, fields: Mapping[str, str] | None, index: Path, use: st
 
 
 def validate_filters(
-    filters: GivenFilters, fields: Mapping[str, str] | None, index: Path
+    filters: Mapping[str, Any], fields: Mapping[str, str] | None, index: Path
 ) -> dict[str, list[str] | dict[str, Any]]:
     """Return the texts of the values of filters, and ranges as they are.
 
@@ -404,7 +403,7 @@ def validate_filters(
             field's type, or a range is not one of numbers or strings.
     """
     wanted: dict[str, list[str] | dict[str, Any]] = {}
-    for name, given in parse_filters(filters).items():
+    for name, given in filters.items():
         kind = field_type(name, fields, index)
         if isinstance(given, Mapping):
             for operator, bound in given.items():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
 # 1,000.
-_PADDING_ROWS = 128
+PADDING_ROWS = 128
 # A narrower network is not faster in 8 bits, and less exact.
 _INT8_WIDTH = 768
 
@@ -399,7 +399,7 @@ def _validate_sizes(
 ) -> None:
     """Raise MilcoError if a tokenizer is not the one that the network was trained with, as far as sizes show."""
     pieces, rows = len(tokenizer.pieces), model.config.encoder.vocab_size
-    if not rows - max(_PADDING_ROWS, rows // 100) <= pieces <= rows:
+    if not rows - max(PADDING_ROWS, rows // 100) <= pieces <= rows:
         raise MilcoError(
             f"encoder {name}: its tokenizer has {pieces:,} pieces, its embedding {rows:,} rows: they must be of one "
             "vocabulary. Put the encoder's own tokenizer.json into the checkpoint."

@@ -54,11 +54,7 @@ class Worker(Protocol):
 def encode_here(
     jobs: Iterable[Job], encoder: PartEncoder, report: PartReport, write: Callable[[EncodedPart], None]
 ) -> None:
-    """Encode parts in this process. While one is encoded, the next is read and tokenized and the last is written.
-
-    Args:
-        write: called with each part in its order, in another thread.
-    """
+    """Encode parts in this process. While one is encoded, threads tokenize the next and write the last."""
     stream = iter(jobs)
     threads = ThreadPoolExecutor(2)
     writing: Future[None] | None = None

@@ -117,11 +117,7 @@ class PartEncoder:
         return TokenizedPart(number, ids, rows, texts if topics else None, counts)
 
     def encode(self, part: TokenizedPart, report: PartReport) -> SparseBatch:
-        """Return the vectors of a part, not pruned.
-
-        Args:
-            report: called after each batch. A text that is split counts by the share of its passages.
-        """
+        """Return the vectors of a part, not pruned. A text that is split is reported by the share of its passages."""
         rows = tokens = 0
 
         def count(more_rows: int, more_tokens: int) -> None:

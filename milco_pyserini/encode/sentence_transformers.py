@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PretrainedConfig
 
 from milco_pyserini.encode.devices import choose_dtype
-from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.encoder import PADDING_ROWS, MilcoEncoder
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.model.checkpoint import MODEL_CLASS, Checkpoint, loading, token_limit, validate_weights
 from milco_pyserini.model.configuration import is_milco
@@ -30,8 +30,6 @@ QUERY, DOCUMENT = "query", "document"
 _OLDEST = "6.2"
 _INSTALL = "Run pip install '.[st]' in an environment of its own: it needs transformers 5."
 _DEFAULT_LENGTH = 512
-# Embedding matrices may have more rows than the tokenizer has pieces.
-_PADDING_ROWS = 128
 # Logits that one forward pass may compute: 1 GiB.
 _LOGITS = 1 << 28
 _PROBE = "The Nile is a river in Africa, and 1876 a year."
@@ -156,7 +154,7 @@ def load(checkpoint: Checkpoint, device: torch.device, dtype: Any, english_prefi
             network: Any = TaskModel(model, task, chosen, top_k)
             expected = getattr(model, f"encode_{task}")([_PROBE], convert_to_sparse_tensor=False)
             pieces, columns = len(tokens.pieces), expected.shape[1]
-            if not pieces <= columns <= pieces + max(_PADDING_ROWS, pieces // 100):
+            if not pieces <= columns <= pieces + max(PADDING_ROWS, pieces // 100):
                 raise MilcoError(
                     f"{directory} has {columns:,} dimensions, its tokenizer {pieces:,} pieces: only encoders whose "
                     "dimensions are the pieces are supported"

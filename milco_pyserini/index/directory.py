@@ -462,11 +462,7 @@ class Index:
             )
 
     def _successor(self) -> "Index | None":
-        """Return the index of the same vectors that replaced this one while it was opened; None if none did.
-
-        Raises:
-            MilcoError: an index of other vectors replaced it.
-        """
+        """Return the index that replaced this one while it was opened, or None. MilcoError if it has other vectors."""
         try:
             manifest = read_manifest(self.path, type(self.manifest))
         except DamagedError:
@@ -474,9 +470,8 @@ class Index:
         if manifest == self.manifest:
             return None
         is_updated = len(manifest.updates) > len(self.manifest.updates)
-        if not is_updated and structs.replace(manifest, files=None, recall=None) != structs.replace(
-            self.manifest, files=None, recall=None
-        ):
+        same = structs.replace(manifest, files=self.manifest.files, recall=self.manifest.recall)
+        if not is_updated and same != self.manifest:
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
         return Index(self.path, manifest)
 

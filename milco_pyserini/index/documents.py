@@ -85,12 +85,8 @@ class CheckedDocuments:
 
     A document that no index can hold raises MilcoError before an engine has seen it.
 
-    Args:
-        corpus: what the index stores of each document; None if it stores nothing.
-
-    Attributes:
-        postings: number of terms of all documents.
-        id_with_space: the first id with white space in it, which no run can hold.
+    corpus: what the index stores of each document, or None. postings: number of terms of all documents. id_with_space:
+    the first id with white space in it, which no run can hold.
     """
 
     def __init__(self, source: Any, progress: Progress, corpus: "CorpusDocuments | None" = None) -> None:
@@ -168,11 +164,9 @@ FieldFilters = Mapping[str, Sequence[str] | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class DocumentSchema:
-    """Fields and languages of documents.
+    """The kind of each field of documents, and the values of the field lang.
 
-    Args:
-        kinds: the kind of each field: its type, or more precisely integer or date if all of its values are.
-        languages: the values of the field lang.
+    A kind is a type, or more precisely integer or date if all of the values are.
     """
 
     kinds: Mapping[str, str]
@@ -232,11 +226,7 @@ class CorpusDocuments:
         self._peeked: dict[str, StoredDocument] = {}
 
     def entry(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
-        """Return a document that has a vector.
-
-        Raises:
-            MilcoError: the corpus does not have it.
-        """
+        """Return a document that has a vector. Raises MilcoError if the corpus does not have it."""
         if docid in self._peeked:
             return self._peeked.pop(docid)
         document = self._find(PASSAGE.sub("", docid) if self.passages else docid)

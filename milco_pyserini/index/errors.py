@@ -22,10 +22,8 @@ def engine_errors(engine: str, action: str, path: Path) -> Iterator[None]:
     """Turn the errors of an engine's library within the block into MilcoError.
 
     A library that fails to open a file was given a damaged one, unless the machine is the reason. Errors of our own
-    code in a build or a search are raised unchanged, and so is an OSError, whose filename every command prints.
-
-    Args:
-        action: what the engine does to the index at path: "build", "open" or "search".
+    code in a build or a search are raised unchanged, and so is an OSError, whose filename every command prints. action:
+    what the engine does to the index at path, "build", "open" or "search".
     """
     try:
         yield

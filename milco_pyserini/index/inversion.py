@@ -21,8 +21,7 @@ RUN = 2**22
 class PostingRuns:
     """Postings of documents that come one after the other.
 
-    Args:
-        rows, weights: empty temporary files, open for reading and writing; together they take as much as the index.
+    rows, weights: empty temporary files, open for reading and writing; together they take as much as the index.
     """
 
     def __init__(self, rows: IO[bytes], weights: IO[bytes]) -> None:
@@ -42,11 +41,7 @@ class PostingRuns:
     def merge(self, ranks: NDArray[np.int32], rows: Path, weights: Path) -> NDArray[np.int64]:
         """Write rows int32 [n] and weights float32 [n], by column and then row, as .npy files.
 
-        Args:
-            ranks: int32 [documents], the row of each document.
-
-        Returns:
-            The number of postings of each column, int64 [columns].
+        Returns the number of postings of each column, int64 [columns]. ranks: the row of each document, int32.
         """
         from scipy.sparse import csr_array
 

@@ -48,8 +48,7 @@ class IndexedCorpus:
     def read(self, take: Callable[[Iterator[Document]], T]) -> T | None:
         """Return what take() makes of all documents; None, and a line on stderr, if their texts are others.
 
-        Args:
-            take: reads all documents. It is called again for a further place.
+        take() is called again for a further place.
         """
         while self._corpora:
             digest = TextDigest()

@@ -572,11 +572,8 @@ class Engine:
     def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Change the index in a directory. Its files are second names of another's unless the engine changes files.
 
-        Args:
-            documents: replace those of the same id; its deleted names further ids to delete, once all have been read.
-
-        Returns:
-            The number of documents that the index holds then, and of those among documents that have no term.
+        Documents replace those of the same id; documents.deleted are further ids to delete, once all have been read.
+        Returns the number of documents that the index holds then, and of those among documents that have no term.
         """
         raise NotImplementedError
 

@@ -144,8 +144,7 @@ def _best_documents(
 ) -> list[Hits]:
     """Return the DEPTH best documents of each query in one pass, whatever their number: best first, ties by docid.
 
-    Args:
-        scored: docids and scores [queries, docids] of some documents at a time.
+    scored: docids and scores [queries, docids] of some documents at a time.
     """
     scores = np.zeros((queries, DEPTH), np.float32)
     docids = np.full((queries, DEPTH), "", object)

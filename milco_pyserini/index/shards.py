@@ -57,11 +57,7 @@ def shard_number(path: Path) -> tuple[int, int]:
 
 
 def missing_shards(path: Path) -> str:
-    """Return which shards are missing, for messages, or "".
-
-    Raises:
-        MilcoError: path holds shards of two divisions.
-    """
+    """Return which shards are missing, for messages, or "". Raises MilcoError for shards of two divisions."""
     finished = [shard_number(shard) for shard in find_shards(path)]
     nums = sorted({num for _, num in finished})
     if len(nums) > 1:

@@ -83,11 +83,7 @@ def write_strings(directory: Path, name: str, strings: Iterable[str]) -> None:
 
 
 class StoredFilesWriter:
-    """Writes documents as they come, so that only the values of their fields are in memory.
-
-    Args:
-        fields: their names, by number.
-    """
+    """Writes documents as they come, so that only the values of their fields, which have numbers, are in memory."""
 
     def __init__(self, directory: Path, fields: Sequence[str]) -> None:
         self._directory = directory

@@ -259,8 +259,7 @@ def read_docids(path: Path) -> list[str]:
 def _copy_files(old: Path, directory: Path, manifest: IndexManifest, engine: Engine) -> None:
     """Copy an index's files, or give them second names where the engine changes none and the file system can.
 
-    Raises:
-        DamagedError: the checksum of a file that is copied differs. A new checksum would hide the damage.
+    Raises DamagedError for a copy with another checksum: a new one would hide the damage.
     """
     for listed in manifest.files:
         source, target = old / listed.file, directory / listed.file

@@ -245,11 +245,7 @@ def validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path],
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory atomically: a killed run leaves it complete or absent.
-
-    Raises:
-        MilcoError: it is a mount point, which cannot be renamed.
-    """
+    """Remove a directory atomically: complete or absent. Raises MilcoError for a mount point, which stays in place."""
     place = path.resolve()
     _refuse_mount_point(place)
     with _partial(place) as temporary:
@@ -396,11 +392,7 @@ def read_json(path: Path) -> dict:
 
 
 def checksum(path: Path, add: Callable[[int], None] = lambda size: None) -> str:
-    """Return the BLAKE2b checksum of a file, as 32 hexadecimal digits.
-
-    Args:
-        add: called with the size in bytes of each block read, for progress.
-    """
+    """Return the BLAKE2b checksum of a file, as 32 hexadecimal digits. add() is called with the size of each block."""
     digest = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
     with path.open("rb") as handle:
         while block := handle.read(_BLOCK):

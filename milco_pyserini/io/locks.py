@@ -30,10 +30,8 @@ def locked_directory(directory: Path, limit: float | None = _LIMIT) -> contextli
 def locked_file(path: Path, limit: float | None = None) -> Iterator[None]:
     """Hold the lock of a file, which is created, and removed at the end. Waits of over 5 s are reported.
 
-    File systems without locks and directories without write permission are ignored.
-
-    Args:
-        limit: seconds after which MilcoError is raised; None waits without a limit.
+    File systems without locks and directories without write permission are ignored. limit: seconds after which
+    MilcoError is raised; None waits without a limit.
     """
     lock = file_lock(path)
     with contextlib.suppress(OSError):

@@ -61,11 +61,7 @@ def write_checked(path: Path, value: dict | Record, indent: bool = True) -> None
 
 
 def read_checked(path: Path) -> dict:
-    """Read a file that write_checked() wrote.
-
-    Raises:
-        DamagedError: path is missing, its content changed, or it has no checksum.
-    """
+    """Read what write_checked() wrote. Raises DamagedError if it is missing, has changed, or has no checksum."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -27,10 +27,7 @@ def rank_documents(
     """Return the best documents for each query; a document's score is that of its best passage.
 
     Queries whose passages belong to fewer documents than wanted are searched again, for more passages, until there are
-    enough documents or no more passages.
-
-    Args:
-        request: its k is the number of documents; without max_passage, the index holds documents.
+    enough documents or no more passages. Without max_passage, the index holds documents.
     """
     if request.delimiter is None:
         return [replace(hits, lookup=lookup) for hits in searcher.rank(queries, request)]

@@ -255,11 +255,7 @@ class Searcher:
         return self.search_batch([text], k, **options)[0]
 
     def search_batch(self, texts: Sequence[str], k: int = 1000, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Return the k best documents for each of many texts, in their order.
-
-        Args:
-            options: as for search(); threads is the number of threads that search.
-        """
+        """Return the k best documents for each of many texts, in their order. Options are those of search()."""
         request = SearchRequest.of(k, options)
         self.validate(request)
         queries = self.encode(texts, request)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import is_taken, recover_directory, validate_replaceable, validate_writable
 from milco_pyserini.io.records import Record, differences
 
@@ -48,9 +48,9 @@ class Artifact:
 
     def difference(self, wanted: Record | Mapping[str, Any]) -> str:
         """Return the first parameter that differs, such as "max_length 512, not 9"; "" if there is none."""
-        found = list(differences({} if self.recorded is None else self.recorded, wanted, self.ignored))
+        found = differences({} if self.recorded is None else self.recorded, wanted, self.ignored)
         # A name is clearer than a hash of what it names.
-        for name, old, new in sorted(found, key=lambda one: one[0].endswith("_hash")):
+        for name, old, new in sorted(found, key=lambda field: field[0].endswith("_hash")):
             return f"{name} {_shown(old)}, not {_shown(new)}"
         return ""
 
@@ -78,13 +78,11 @@ class Artifact:
         elif self.recorded is None:
             raise MilcoError(
                 f"{self.path} exists, and what it was made from is not known (its manifest is missing or damaged, or "
-                "has no checksums)",
-                Message("Choose another {output}, or start over with {overwrite}.", overwrite=True),
+                "has no checksums): choose another `output`, or start over with `overwrite=True`"
             )
         else:
             raise MilcoError(
-                f"{self.path} was begun with {difference}",
-                Message("Choose another {output}, or start over with {overwrite}.", overwrite=True),
+                f"{self.path} was begun with {difference}: choose another `output`, or start over with `overwrite=True`"
             )
         if action is Action.CREATE or (action is Action.REPLACE and not self.in_place):
             validate_writable(self.path, inside=self.in_place)

@@ -23,7 +23,7 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
-from milco_pyserini.io.records import StoreManifest, convert
+from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model import packed, tokenization
 from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
@@ -458,17 +458,17 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
         "lowercase": True,
         "english_prefix": "e_",
     }
-    query = open_query_encoder(convert(manifest, StoreManifest), device="cpu", dtype="float32").encode(FILLED[0])
+    query = open_query_encoder(StoreManifest(**manifest), device="cpu", dtype="float32").encode(FILLED[0])
     wanted = milco.encode([FILLED[0]], max_length=64, views=(PIVOT,), lowercase=True).to_dicts(milco.vocabulary)[0]
     rounded = {f"e_{term}": int(np.rint(np.float32(w) * np.float32(50))) for term, w in wanted.items()}
     assert query == {term: impact for term, impact in rounded.items() if impact}
     for field in ("weight_hash", "tokenizer_hash"):
         with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, not"):
-            open_query_encoder(convert(manifest | {field: "other"}, StoreManifest), device="cpu")
+            open_query_encoder(StoreManifest(**manifest | {field: "other"}), device="cpu")
     with pytest.raises(MilcoError, match="pass encoder to encode the queries"):
         open_query_encoder(StoreManifest(scale=1.0))
     with pytest.raises(MilcoError, match=r"was loaded with english_prefix '.*', but .* were encoded with 'x_'"):
-        open_query_encoder(convert(manifest | {"english_prefix": "x_"}, StoreManifest), milco)
+        open_query_encoder(StoreManifest(**manifest | {"english_prefix": "x_"}), milco)
     # External vectors do not state theirs.
     other = load_encoder(CHECKPOINT, "cpu", "float32", english_prefix="x_")
     assert open_query_encoder(StoreManifest(scale=1.0), other).encoder is other

@@ -1,6 +1,7 @@
 """The network of an encoder on a device: token ids to sparse vectors, in batches; the states of tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,34 +56,26 @@ def make_network(
     return MilcoModel.from_tensors(make_config(MilcoConfig, directory, values, variants), tensors, directory)
 
 
+@dataclass(eq=False, repr=False)
 class Network:
     """A network bound to a device; weights are copied when the first text is encoded.
 
     Args:
-        source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.
+        _source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.
         tokenizer: its special tokens are not terms of the source view if the configuration drops them.
         english_size: number of pivot terms.
         dtype: of the matrix products.
     """
 
+    _source: Any
+    name: str
+    tokenizer: TextTokenizer
+    english_size: int
+    device: torch.device
+    dtype: torch.dtype
+
     # False for encoders of queries only (QueryTable).
     encodes_documents = True
-
-    def __init__(
-        self,
-        source: Any,
-        name: str,
-        tokenizer: TextTokenizer,
-        english_size: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        self._source = source
-        self.name = name
-        self.tokenizer = tokenizer
-        self.english_size = english_size
-        self.device = device
-        self.dtype = dtype
 
     def on(self, device: torch.device, dtype: torch.dtype) -> "Network":
         """Return the same network on another device or with another dtype."""

@@ -113,7 +113,7 @@ def describe_files(directory: Path, paths: Collection[Path], known: Iterable[Fil
 
 
 def validate_files(directory: Path, files: Iterable[FileRecord], content: int = _SMALL) -> None:
-    """Raise DamagedError for the first file whose size, or for the smallest checksum, is not that of the manifest.
+    """Raise DamagedError for the first file with another size, or, among the smallest, with another checksum.
 
     content: maximum bytes to read, of all files together.
     """

@@ -143,11 +143,10 @@ def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.
     with pytest.raises(MilcoError, match="corpus or vectors"):
         explainer(built).explain(query)
 
-    class Changed:
-        def find(self, docids: Sequence[str]) -> Mapping[str, Document]:
-            return {docid: Document(docid, "", "something else") for docid in docids}
+    def changed_documents(docids: Sequence[str]) -> Mapping[str, Document]:
+        return {docid: Document(docid, "", "something else") for docid in docids}
 
-    changed = explainer(built, Changed()).explain(query)
+    changed = explainer(built, changed_documents).explain(query)
     assert all("the engine's score is far from the sum" in one.notes[0] for one in changed)
 
 

@@ -165,6 +165,6 @@ def read_record(value: dict, kind: type[R], directory: Path, file: str = MANIFES
     raise DamagedError(directory, file, reason)
 
 
-def read_manifest(directory: Path, kind: type[R], file: str = MANIFEST) -> R:
+def read_manifest(directory: Path, kind: type[R]) -> R:
     """Return the manifest of a directory. Raises DamagedError as read_checked() and read_record() do."""
-    return read_record(read_checked(directory / file), kind, directory, file)
+    return read_record(read_checked(directory / MANIFEST), kind, directory)

@@ -94,7 +94,7 @@ def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **op
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
         raise ParameterError("mcp", None, f"needs the package mcp 2 ({error}): pip install '.[serve]'") from None
-    with open_service(index, threads=threads, **opened) as service:
+    with contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads)) as service:
         server = create_mcp_server(service)
         log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")
 

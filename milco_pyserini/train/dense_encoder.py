@@ -22,7 +22,7 @@ from milco_pyserini.encode.batches import token_budget
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.encode.encoder import BATCH_SIZE, as_texts
 from milco_pyserini.errors import Message, MilcoError, unknown_name
-from milco_pyserini.io.files import read_json, write_json
+from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit
 from milco_pyserini.model.forward import pad_rows, to_device
 from milco_pyserini.model.packed import NotPacked, PackedEncoder

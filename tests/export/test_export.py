@@ -20,7 +20,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.elasticsearch_documents import stored_json
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import Collection, Vector
+from milco_pyserini.export.protocol import Vector
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index.capabilities import Capability

@@ -101,13 +101,13 @@ class ParallelStream(ExampleStream):
         validate_number("temperature", self.temperature, minimum=1)
         validate_number("concatenate", self.concatenate, minimum=0, maximum=1)
         # Neighbors are reserved for a joined text, so a short collection has room for few groups.
-        self._reach = 2 * _NEIGHBORS if concatenate else 0
-        for collection in collections:
-            if len(collection.rows) < 2 * block * (self._reach + 1):
+        self._reach = 2 * _NEIGHBORS if self.concatenate else 0
+        for collection in self.collections:
+            if len(collection.rows) < 2 * self.block * (self._reach + 1):
                 raise ParameterError(
                     "parallel",
                     collection.name,
-                    f"{len(collection.rows):,} English sentences are too few for batches of {block} groups; "
+                    f"{len(collection.rows):,} English sentences are too few for batches of {self.block} groups; "
                     + Message("lower {batch_size}"),
                 )
         given = [share for share in self.shares.values() if share is not None]

@@ -77,7 +77,7 @@ def open_texts(store: VectorStore | PlainStore, corpus: str | None, encoder: str
     except MilcoError as error:
         if corpus is not None or encoder is not None:
             raise
-        log(f"{_SKIPPED}: {error}")
+        log(f"{_SKIPPED}: " + str(error))
         return None
 
 

@@ -139,7 +139,7 @@ def _evaluate(options: EvalOptions) -> None:
             try:
                 evaluation = evaluate(run, qrels, measures)
             except MilcoError as error:
-                raise MilcoError(f"{path} against {name}: {error.message}", error.hint) from None
+                raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
             log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
             if benchmark := read_trained_on(path):
                 warn(f"the encoder of {path} was trained on data of {benchmark}: these are not figures of unseen data")

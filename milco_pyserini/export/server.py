@@ -119,7 +119,7 @@ def connect(target: Target, access: Access, collection: Collection, hint: str = 
         raise
     except MilcoError as error:
         # Another product or version.
-        raise MilcoError(f"{place}: {error.message}", error.hint) from None
+        raise MilcoError(f"{place}: " + error.message, error.hint) from None
 
 
 def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
@@ -243,7 +243,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
         truth = find_ground_truth(documents, export.topics, count)
     except MilcoError as error:
         raise MilcoError(
-            f"{export.collection} of {place} is complete, but its scores were not compared: {error}"
+            f"{export.collection} of {place} is complete, but its scores were not compared: " + str(error)
         ) from None
     columns = {term: column for column, term in enumerate(documents.terms)}
     tolerance = _ROUNDING if export.largest <= target.exact_up_to else _NINE_BITS

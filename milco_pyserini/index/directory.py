@@ -688,7 +688,7 @@ def open_index(path: str | Path) -> Index:
     try:
         engine = find_engine(name)
     except MilcoError as error:
-        raise MilcoError(f"{path}: {error.message}", error.hint) from None
+        raise MilcoError(f"{path}: " + error.message, error.hint) from None
     return Index(path, read_record(content, engine.record, path))
 
 

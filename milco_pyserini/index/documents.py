@@ -333,7 +333,7 @@ def open_corpus_documents(
         if corpus is not None:
             raise
         raise ParameterError(
-            "store_documents", None, f"reads the corpus of the vectors, {error.message}", Message("Pass it as {corpus}")
+            "store_documents", None, "reads the corpus of the vectors, " + error.message, Message("Pass it as {corpus}")
         ) from None
     passages, digest = bool(manifest.split_passages), manifest.corpus_hash
     return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)

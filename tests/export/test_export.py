@@ -292,7 +292,7 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
     path, body = search_request("elasticsearch", "mine", encoder, "Nile", k=3, hybrid=True)
     sparse, words = (part["standard"]["query"] for part in body["retriever"]["rrf"]["retrievers"])
     assert "sparse_vector" in sparse and words["multi_match"]["query"] == "Nile"
-    with pytest.raises(MilcoError, match="hybrid: Milvus cannot search stored texts by BM25, "):
+    with pytest.raises(MilcoError, match="hybrid=True: Milvus cannot search stored texts by BM25, "):
         search_request("milvus", "mine", encoder, "Nile", hybrid=True)
     for target in ("pgvector", "ciff", "parquet"):
         with pytest.raises(MilcoError, match="cannot be searched over HTTP, elasticsearch, milvus, "):

@@ -81,7 +81,7 @@ def test_shards_of_the_documents_fill_one_collection(
         assert ("of 156 documents: the last of the 2 shards completes it" in err) == (number == 1)
     assert fill(server, store, "shared") == 0
     assert fill(server, changed, "shared", "--since", str(store), "--shard-id", "1", "--shard-num", "2") == 2
-    assert "omit --shard-num" in capsys.readouterr().err
+    assert "Omit --shard-num" in capsys.readouterr().err
 
 
 def test_a_shard_whose_documents_are_all_empty_is_no_error(
@@ -261,7 +261,7 @@ def test_a_url_that_may_hide_a_secret_is_refused_without_showing_it(url: str) ->
     [
         ("localhost:6333", "--url localhost:6333"),
         (".", "--url ."),
-        ("", "--url is empty: give the URL of a running server"),
+        ("", "--url is empty. Give the URL of a running server"),
     ],
 )
 def test_what_is_no_url_is_refused(url: str, message: str, store: Path, capsys: pytest.CaptureFixture) -> None:

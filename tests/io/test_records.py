@@ -99,7 +99,7 @@ def test_one_lifecycle(tmp_path: Path) -> None:
     assert action(complete=False) is action(complete=False, overwrite=True) is Action.RESUME
     assert action(overwrite=True) is action(seed=2, overwrite=True) is action(known=False, overwrite=True)
     assert action(overwrite=True) is Action.REPLACE
-    with pytest.raises(MilcoError, match=r"output was begun with seed 1, not 2: choose another output, or start over "):
+    with pytest.raises(MilcoError, match=r"output was begun with seed 1, not 2. Choose another output, or start over "):
         action(seed=2)
     with pytest.raises(MilcoError, match="output exists, and what it was made from is not known"):
         action(known=False)

@@ -112,9 +112,8 @@ def measure_lengths(ids: NDArray[np.int64], texts: StoreTexts) -> TextLengths | 
     progress.close("Read")
     if (tokens == UNKNOWN).all():
         if texts.is_requested:
-            raise ParameterError(
-                "corpus", texts.corpus.name, "it has no text of these vectors", "Name the encoded corpus."
-            )
+            fix = "Name the encoded corpus."
+            raise ParameterError("corpus", texts.corpus.name, "it has no text of these vectors", fix)
         log(f"{_SKIPPED}: {texts.corpus.name} has no text of these vectors")
         return None
     expected = texts.manifest.corpus_hash

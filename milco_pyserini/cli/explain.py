@@ -96,9 +96,8 @@ def command(options: ExplainOptions) -> None:
         k = max(options.k, 2 if options.compare else 1)
         explanations = _open_explainer(options).explain(options.query, options.doc, replace(options.request, k=k))
     if options.compare and len(explanations) < 2:
-        raise ParameterError(
-            "compare", None, f"needs two documents, but the index has {len(explanations)} for this query"
-        )
+        rule = f"needs two documents, but the index has {len(explanations)} for this query"
+        raise ParameterError("compare", None, rule)
     comparison = compare(*explanations[:2]) if options.compare else None
     if options.html is not None:
         from milco_pyserini.explain.explanation import report_page

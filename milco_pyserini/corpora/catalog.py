@@ -235,10 +235,9 @@ def _at(entry: EntryT, named: str, copy: str) -> EntryT:
     if not copy or not Path(copy).exists():
         raise MilcoError(f"{named}@{copy}: no file or directory {copy!r} with a copy of {named}")
     if not entry.has_copies:
-        raise MilcoError(
-            f"{named}@{copy}: {named} is part of this package or of ir_datasets, and not read from a copy",
-            f"Set IR_DATASETS_HOME={copy} for a copy of ir_datasets' directory, or pass the path of the files.",
-        )
+        message = f"{named}@{copy}: {named} is part of this package or of ir_datasets, and not read from a copy"
+        fix = f"Set IR_DATASETS_HOME={copy} for a copy of ir_datasets' directory, or pass the path of the files."
+        raise MilcoError(message, fix)
     return entry.at(Path(copy))
 
 

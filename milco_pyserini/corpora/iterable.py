@@ -70,10 +70,8 @@ class IterableDocuments:
                     spool.close()
                 if error.errno not in DISK_FULL:
                     raise
-                raise MilcoError(
-                    f"{Path(spool.name).parent} is full: a generator is first written to a temporary file there",
-                    "Set TMPDIR to a directory with more space, or pass a list.",
-                ) from None
+                message = f"{Path(spool.name).parent} is full: a generator is first written to a temporary file there"
+                raise MilcoError(message, "Set TMPDIR to a directory with more space, or pass a list.") from None
             self._file = spool
         with Path(self._file.name).open("rb") as file:
             while file.peek(1):

@@ -100,9 +100,8 @@ class AnalyzerTokenizer(TextTokenizer):
     def tokenize(self, texts: Sequence[str], max_length: int) -> list[Tokens]:
         """Return the ids of each text, of up to max_length words for each analyzer."""
         if not self.languages:
-            raise MilcoError(
-                "the language of the texts is not known", Message("Give it, as in {encoder}.", encoder=f"{BM25}:en")
-            )
+            fix = Message("Give it, as in {encoder}.", encoder=f"{BM25}:en")
+            raise MilcoError("the language of the texts is not known", fix)
         every, column, rows = range(len(self.languages)), self.vocabulary.column, []
         for place, text in enumerate(map(replace_lone_surrogates, texts)):
             chosen = every if self.numbers is None else [self.numbers[place % len(self.numbers)]]
@@ -176,9 +175,8 @@ def find_analyzer(language: str) -> Any:
         analyze(analyzer, "a")
     except JavaException as error:
         reason = str(error.innermessage or error).rstrip(".")
-        raise ParameterError(
-            "language", language, reason, f"Let JAVA_HOME name a full Java {jvm.JAVA_VERSION} or later."
-        ) from None
+        fix = f"Let JAVA_HOME name a full Java {jvm.JAVA_VERSION} or later."
+        raise ParameterError("language", language, reason, fix) from None
     return analyzer
 
 

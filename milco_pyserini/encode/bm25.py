@@ -291,9 +291,8 @@ class _Words(Network):
         weights = counts.astype(np.float32)
         if (known := self._statistics) is not None:
             if len(np.unique(words.rows)) < len(words.rows):
-                raise MilcoError(
-                    f"{self.name} has several languages", Message("Give that of the documents, as {language}.")
-                )
+                fix = Message("Give that of the documents, as {language}.")
+                raise MilcoError(f"{self.name} has several languages", fix)
             languages = words.languages[segments]
             share = stored_length(words.lengths)[segments] / known.lengths[languages]
             norm = self._k1 * (1 - self._b + self._b * share)
@@ -328,7 +327,6 @@ def _languages(records: Corpus | Topics) -> list[str]:
     if language := corpus_language(records.name):
         return [language]
     if isinstance(records, Topics):
-        raise MilcoError(
-            f"the language of {records.name} is not known", Message("Name it, as in {encoder}.", encoder=f"{BM25}:en")
-        )
+        fix = Message("Name it, as in {encoder}.", encoder=f"{BM25}:en")
+        raise MilcoError(f"the language of {records.name} is not known", fix)
     return sorted({document_language(document) for document in records})

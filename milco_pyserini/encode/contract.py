@@ -184,9 +184,8 @@ def open_query_encoder(
     """
     loaded = encoder or manifest.encoder
     if loaded is None:
-        raise MilcoError(
-            "these are external vectors, whose encoder is not known", Message("Pass {encoder} to encode the queries.")
-        )
+        fix = Message("Pass {encoder} to encode the queries.")
+        raise MilcoError("these are external vectors, whose encoder is not known", fix)
     if not isinstance(loaded, MilcoEncoder):
         loaded = open_encoder(Checkpoint.open(loaded), device, dtype, manifest.english_prefix or "")
     validate_encoder(loaded, manifest)
@@ -231,13 +230,11 @@ def validate_english_terms(
     """
     own = encoder or manifest.encoder
     if own is None:
-        raise MilcoError(
-            "these are external vectors, whose encoder is not known", Message("Pass {encoder}, not {query_encoder}.")
-        )
+        fix = Message("Pass {encoder}, not {query_encoder}.")
+        raise MilcoError("these are external vectors, whose encoder is not known", fix)
     if PIVOT not in (manifest.views or VIEWS):
-        raise ParameterError(
-            "query_encoder", None, f"searches English terms: these vectors of {own} only have the source view"
-        )
+        rule = f"searches English terms: these vectors of {own} only have the source view"
+        raise ParameterError("query_encoder", None, rule)
     prefix = manifest.english_prefix or ""
     if vocabulary.english_prefix != prefix:
         raise MilcoError(
@@ -253,9 +250,8 @@ def validate_english_terms(
     # sentence-transformers' tokenizers are changed when they are loaded.
     is_changed = manifest.tokenizer_hash not in (None, tokenizer_hash)
     if is_changed and not str(manifest.encoder).startswith(ST):
-        raise MilcoError(
-            f"the tokenizers of {own} are not those of the index", Message("Pass its encoder's path as {encoder}.")
-        )
+        fix = Message("Pass its encoder's path as {encoder}.")
+        raise MilcoError(f"the tokenizers of {own} are not those of the index", fix)
     if set(vocabulary.english) != set(english):
         common = len(set(vocabulary.english) & set(english))
         raise MilcoError(

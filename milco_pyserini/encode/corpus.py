@@ -81,9 +81,8 @@ def encode_corpus(
     (validate_devices if launcher == RAY else require_devices)(device)
     if encoder is not None:
         if (device, launcher) != ("auto", LOCAL):
-            raise ParameterError(
-                "encoder", None, "is loaded, and encodes on its own device", Message("Omit {device} and {launcher}.")
-            )
+            rule = "is loaded, and encodes on its own device"
+            raise ParameterError("encoder", None, rule, Message("Omit {device} and {launcher}."))
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
     checkpoint = Checkpoint.open(plan.encoder)
@@ -111,10 +110,8 @@ def encode_corpus(
         wanted = structs.replace(wanted, encoder=None)
         device = "cpu" if device == "auto" else device
         if launcher == RAY or reuse is not None:
-            raise MilcoError(
-                "encoder bm25 counts words again on this machine",
-                Message("Omit {reuse}, and {launcher}.", launcher="ray"),
-            )
+            fix: str = Message("Omit {reuse}, and {launcher}.", launcher="ray")
+            raise MilcoError("encoder bm25 counts words again on this machine", fix)
     # Cheap checks first, then one pass over the texts, then load the encoder.
     validate_output(output, wanted, overwrite)
     old = None if reuse is None else ReusableStore(Path(reuse), wanted)
@@ -143,12 +140,8 @@ def encode_corpus(
         loaded = loaded.fitted(records, plan.resolve(loaded, topics))
         plan = replace(plan, encoder=loaded.name)
     if not (topics or loaded.network.encodes_documents):
-        raise ParameterError(
-            "encoder",
-            plan.encoder,
-            "is a query table, which encodes topics only",
-            f"Encode documents with {loaded.config.checkpoint}.",
-        )
+        fix = f"Encode documents with {loaded.config.checkpoint}."
+        raise ParameterError("encoder", plan.encoder, "is a query table, which encodes topics only", fix)
     if topics:
         warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)

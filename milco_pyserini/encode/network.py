@@ -112,9 +112,8 @@ class Network:
             if view not in self.views:
                 lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
                 other = " ".join(self.views)
-                raise MilcoError(
-                    f"encoder {self.name} has no {lacking}, so no {view} view", Message("Use {views}.", views=other)
-                )
+                fix = Message("Use {views}.", views=other)
+                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view", fix)
         return tuple(views or self.views)
 
     @property

@@ -110,9 +110,8 @@ class PromptTokenizer(TextTokenizer):
     def passages(self, texts: Sequence[str], max_length: int) -> list[list[list[int]]]:
         """Raise MilcoError if there is a prompt, which only the first passage of a text would have."""
         if self.prompt:
-            raise ParameterError(
-                "split_passages", None, f"would put the prompt {self.prompt!r} before the first passage only"
-            )
+            rule = f"would put the prompt {self.prompt!r} before the first passage only"
+            raise ParameterError("split_passages", None, rule)
         return super().passages(texts, max_length)
 
 

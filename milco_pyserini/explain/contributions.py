@@ -79,9 +79,8 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
         field = difference(store)
         if field is not None:
             indexed, given = getattr(index.vectors, field), getattr(store.manifest, field)
-            raise ParameterError(
-                "vectors", path, f"{index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
-            )
+            rule = f"{index.path} was built from other vectors, with {field} {indexed!r}, not {given!r}"
+            raise ParameterError("vectors", path, rule)
         return store
     ending = getattr(index.manifest, "target", index.manifest.engine)
     path = VECTORS / index.path.resolve().name.removesuffix(f".{ending}")

@@ -97,9 +97,8 @@ class ElasticsearchTarget(Target):
     def validate_version(self, version: Any) -> None:
         """Raise MilcoError for another product, or a version that is too old."""
         if version.distribution == "opensearch":
-            raise MilcoError(
-                f"this is OpenSearch {version.number}, not {self.title}", "Use milco export --to opensearch."
-            )
+            fix = "Use milco export --to opensearch."
+            raise MilcoError(f"this is OpenSearch {version.number}, not {self.title}", fix)
         # The serverless offering has the newest version, and gives another number.
         if version.build_flavor != "serverless":
             validate_version(self.title, version.number, (8, 19), (9, 1))

@@ -424,9 +424,8 @@ class Target:
         """Raise MilcoError if the target stores no documents, or has no room for a field with one of these names."""
         self.require(Capability.STORE, "store_documents", True, "Omit it, and look documents up by docid.")
         for name in self.own_fields.intersection(fields):
-            raise ParameterError(
-                "store_documents", True, f"{name} is {self.title}'s docid", "Rename that field of the corpus."
-            )
+            fix = "Rename that field of the corpus."
+            raise ParameterError("store_documents", True, f"{name} is {self.title}'s docid", fix)
 
     def documents(self, export: Export) -> Iterator[Vector]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""

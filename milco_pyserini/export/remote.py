@@ -256,9 +256,8 @@ class RemoteSearcher(EngineSearcher):
         """Return a searcher of the stored texts."""
         self._target.require(Capability.HYBRID, "hybrid", True)
         if self.fields is None:
-            raise ParameterError(
-                "hybrid", True, f"{self.path} stores no texts", "Fill a collection by milco export --store."
-            )
+            fix = "Fill a collection by milco export --store."
+            raise ParameterError("hybrid", True, f"{self.path} stores no texts", fix)
         return RemoteTextSearcher(self, cast(TextServer, self._server))
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:

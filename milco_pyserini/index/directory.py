@@ -425,10 +425,8 @@ class Index:
         with self.searcher() as searcher:
             for document in corpus:
                 if searcher.weights(document.id, ()) is not None:
-                    raise MilcoError(
-                        f"{self.path} has a document {shown(document.id)}: add() takes new ids only",
-                        "Pass an id with each document, or replace documents by update().",
-                    )
+                    fix = "Pass an id with each document, or replace documents by update()."
+                    raise MilcoError(f"{self.path} has a document {shown(document.id)}: add() takes new ids only", fix)
         return self.update(corpus, encoder=encoder, threads=threads)
 
     def delete(self, docids: Collection[str]) -> "Index":
@@ -447,9 +445,8 @@ class Index:
         hint = "Build it again." if Capability.BUILD in engine.capabilities else _EXPORT + Message(" with {since}.")
         engine.require(Capability.UPDATE, "path", self.path, hint)
         if self.shards or self.manifest.shard:
-            raise MilcoError(
-                f"{self.path}: shards cannot be updated", Message("Build them again with {overwrite}.", overwrite=True)
-            )
+            fix = Message("Build them again with {overwrite}.", overwrite=True)
+            raise MilcoError(f"{self.path}: shards cannot be updated", fix)
 
     def _validate_scanned(self, engine: Engine) -> None:
         """Raise MilcoError if the engine's library would read files that the manifest does not list."""

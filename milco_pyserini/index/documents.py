@@ -323,18 +323,16 @@ def open_corpus_documents(
         with contextlib.suppress(OtherTextsError):
             return open_corpus_documents(manifest, store, place, vectors, first)
     if name is None:
-        raise ParameterError(
-            "store_documents", True, "the vectors do not name their corpus", Message("Pass it as {corpus}")
-        )
+        fix = Message("Pass it as {corpus}")
+        raise ParameterError("store_documents", True, "the vectors do not name their corpus", fix)
     try:
         # A digest, or the docids, show whether lines that are skipped here were skipped before.
         documents = open_corpus(name, skip_bad_lines=True)
     except MilcoError as error:
         if corpus is not None:
             raise
-        raise ParameterError(
-            "store_documents", None, "reads the corpus of the vectors, " + error.message, Message("Pass it as {corpus}")
-        ) from None
+        rule = "reads the corpus of the vectors, " + error.message
+        raise ParameterError("store_documents", None, rule, Message("Pass it as {corpus}")) from None
     passages, digest = bool(manifest.split_passages), manifest.corpus_hash
     return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)
 
@@ -372,10 +370,8 @@ def filter_text(value: Any) -> str:
 def field_type(name: str, fields: Mapping[str, str] | None, index: Path, use: str = "filter") -> str:
     """Return the type of a stored field. Raises MilcoError if the index does not store it. use: for the message."""
     if fields is None:
-        raise MilcoError(
-            f"{index} stores no fields to {use} by",
-            "Build it again with milco index --store, or fill the server with milco export --store",
-        )
+        fix = "Build it again with milco index --store, or fill the server with milco export --store"
+        raise MilcoError(f"{index} stores no fields to {use} by", fix)
     if not fields:
         raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
     if name not in fields:
@@ -485,9 +481,8 @@ def _comparable(name: str, value: Any, kind: str) -> Any:
     try:
         return parse_number(filter_text(value))
     except ValueError:
-        raise MilcoError(
-            f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none", _range_form(name)
-        ) from None
+        fix = _range_form(name)
+        raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none", fix) from None
 
 
 def _range_form(name: str) -> str:

@@ -77,9 +77,8 @@ def validate_shard_directory(path: Path, shard_num: int) -> None:
     for name in sorted(file.name for file in path.iterdir()) if path.is_dir() else ():
         is_shard = _NAME.fullmatch(name) and shard_number(Path(name))[1] == shard_num
         if not is_shard and not name.startswith("."):
-            raise MilcoError(
-                f"{path} holds {name}, which is not a shard of {shard_num}", Message("Choose another {path}.")
-            )
+            fix = Message("Choose another {path}.")
+            raise MilcoError(f"{path} holds {name}, which is not a shard of {shard_num}", fix)
 
 
 def validate_shard(path: Path, manifest: Mapping[str, Any], other: Path, others: IndexManifest) -> None:

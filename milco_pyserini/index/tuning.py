@@ -99,9 +99,8 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     indexed = index.vectors
     before, after = ((manifest.pruning or "") for manifest in (store.manifest, indexed))
     if indexed.parts != store.manifest.parts or not after.startswith(before):
-        raise MilcoError(
-            f"{index.path} was not built from {store.path}", Message("Give the {vectors} that it was built from.")
-        )
+        fix = Message("Give the {vectors} that it was built from.")
+        raise MilcoError(f"{index.path} was not built from {store.path}", fix)
     if shard := index.manifest.shard:
         store = store.take_shard(shard.id, shard.num)
     views = indexed.views if indexed.views != store.manifest.views else None

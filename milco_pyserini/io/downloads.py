@@ -54,9 +54,8 @@ def download(url: str, target: Path, checksum: str | None = None) -> None:
                 handle.seek(0)
                 digest = hashlib.file_digest(handle, algorithm).hexdigest()  # type: ignore[arg-type]
                 if digest != checksum:
-                    raise MilcoError(
-                        f"{url} has changed: its {name} is {digest}, expected {checksum}", "Try again later."
-                    )
+                    fix = "Try again later."
+                    raise MilcoError(f"{url} has changed: its {name} is {digest}, expected {checksum}", fix)
 
 
 def _fetch(url: str, target: Path, handle: IO[bytes]) -> None:

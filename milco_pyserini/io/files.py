@@ -237,9 +237,8 @@ def validate_replaceable(path: Path, overwrite: bool, is_owned: Callable[[Path],
     if not is_taken(path):
         return
     if not (path.is_dir() and is_owned(path)):
-        raise MilcoError(
-            f"{path} was not written by this command, so it is never replaced", Message("Choose another {output}.")
-        )
+        fix = Message("Choose another {output}.")
+        raise MilcoError(f"{path} was not written by this command, so it is never replaced", fix)
     if not overwrite:
         raise _exists(path)
 

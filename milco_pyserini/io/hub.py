@@ -127,10 +127,8 @@ def _hub_errors(what: str, repository: str, repo_type: str | None, hint: str) ->
         yield
     except GatedRepoError:
         page = f"https://huggingface.co/{'datasets/' if repo_type == DATASET else ''}{repository}"
-        raise MilcoError(
-            f"{what} is not in the local cache and the hub gives it only to users who accepted its terms",
-            f"Accept them at {page} and log in with 'hf auth login'. {hint}",
-        ) from None
+        message = f"{what} is not in the local cache and the hub gives it only to users who accepted its terms"
+        raise MilcoError(message, f"Accept them at {page} and log in with 'hf auth login'. {hint}") from None
     except RepositoryNotFoundError:
         raise MilcoError(
             f"{what} is not in the local cache and the hub has no public repository {repository}", hint

@@ -55,7 +55,6 @@ def _wait(lock: Any, path: Path, limit: float | None) -> None:
     try:
         lock.acquire(-1 if limit is None else max(0, limit - PATIENCE), _INTERVAL)
     except TimeoutError:
-        raise MilcoError(
-            f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock",
-            Message("End that program (lslocks lists it), or choose an {output} in another directory."),
-        ) from None
+        message = f"{path} has been locked by another program for {duration(limit or 0)}: writing to it needs the lock"
+        fix = Message("End that program (lslocks lists it), or choose an {output} in another directory.")
+        raise MilcoError(message, fix) from None

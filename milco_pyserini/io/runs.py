@@ -87,9 +87,8 @@ def read_trained_on(path: Path) -> str:
 def validate_tag(tag: str) -> None:
     """Raise MilcoError for a tag that no run can hold."""
     if tag.split() != [tag]:
-        raise ParameterError(
-            "tag", tag, "must not be empty or contain white space, which separates the columns of a run"
-        )
+        rule = "must not be empty or contain white space, which separates the columns of a run"
+        raise ParameterError("tag", tag, rule)
 
 
 def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str) -> None:

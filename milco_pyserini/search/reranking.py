@@ -129,7 +129,6 @@ class CrossEncoder:
                     logits = self._model(**batch).logits
                 scores[start + places] = logits[:, 0].float().cpu().numpy()
         if not np.isfinite(scores).all():
-            raise MilcoError(
-                f"{self.kind} {self.name} returns scores that are not finite", Message("Try {dtype}.", dtype="float32")
-            )
+            fix = Message("Try {dtype}.", dtype="float32")
+            raise MilcoError(f"{self.kind} {self.name} returns scores that are not finite", fix)
         return scores

@@ -72,9 +72,8 @@ def serve(
         try:
             ip_network(proxy)
         except ValueError as error:
-            raise ParameterError(
-                "trust_proxy", proxy, f"{error}", "Give an address or a network: 10.0.0.0/8."
-            ) from None
+            fix = "Give an address or a network: 10.0.0.0/8."
+            raise ParameterError("trust_proxy", proxy, f"{error}", fix) from None
     with (
         open_access_log(access_log) as write_access,
         listen(host, port) as listener,

@@ -78,12 +78,9 @@ class VectorStore:
         Raises MilcoError if it has fewer parts.
         """
         if (count := len(self.manifest.parts)) < shard_num:
-            raise ParameterError(
-                "shard_num",
-                shard_num,
-                f"{self.path} has {counted(count, 'part')}, and each shard needs one",
-                "Use fewer shards, or smaller parts (milco encode --part-size).",
-            )
+            rule = f"{self.path} has {counted(count, 'part')}, and each shard needs one"
+            fix = "Use fewer shards, or smaller parts (milco encode --part-size)."
+            raise ParameterError("shard_num", shard_num, rule, fix)
         return replace(self, shard=(shard_id, shard_num))
 
     def read_parts(self) -> Iterator[tuple[Path, bytes]]:

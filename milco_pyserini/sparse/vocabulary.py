@@ -43,9 +43,8 @@ class Vocabulary:
         if len(self.columns) != len(self):
             seen: set[str] = set()
             twice = next(term for term in self.terms if term in seen or seen.add(term))  # type: ignore[func-returns-value]
-            raise MilcoError(
-                f"two columns of the vocabulary share the term {twice!r}", Message("Change {english_prefix}.")
-            )
+            fix = Message("Change {english_prefix}.")
+            raise MilcoError(f"two columns of the vocabulary share the term {twice!r}", fix)
 
     def __len__(self) -> int:
         return len(self.english) + len(self.source)

@@ -211,9 +211,8 @@ def read_pooling(checkpoint: Checkpoint) -> str:
     modes = config.get("pooling_mode") or [name for name in config if name.startswith("pooling_mode_") and config[name]]
     known = [_POOLING_MODES.get(mode) for mode in ([modes] if isinstance(modes, str) else modes)]
     if len(known) != 1 or known[0] is None:
-        raise MilcoError(
-            f"{path} does not state one pooling of {', '.join(POOLINGS)}", Message("Choose one as {pooling}.")
-        )
+        fix = Message("Choose one as {pooling}.")
+        raise MilcoError(f"{path} does not state one pooling of {', '.join(POOLINGS)}", fix)
     return known[0]
 
 

@@ -53,12 +53,8 @@ def load_start(
             model.echo = LexEcho(size, variant)
             model._init_weights(model.echo)
         elif variant != model.config.echo_variant:
-            raise ParameterError(
-                "echo_variant",
-                variant,
-                f"the model has a LexEcho head of the variant {model.config.echo_variant}",
-                "Omit it, or start from a model without a head.",
-            )
+            rule = f"the model has a LexEcho head of the variant {model.config.echo_variant}"
+            raise ParameterError("echo_variant", variant, rule, "Omit it, or start from a model without a head.")
         model.config.source_pool = source_view.source_pool or model.config.source_pool
         model.config.source_drop_special |= source_view.source_drop_special
     elif model.echo is not None:
@@ -86,9 +82,8 @@ def connect(encoder_name: str, english_name: str) -> MilcoEncoder:
     for part in ("connector.dense", "connector.layer_norm", "decoder"):
         for name in (f"{part}.weight", f"{part}.bias"):
             if name not in head:
-                raise ParameterError(
-                    "english", english_name, f"has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
-                )
+                rule = f"has no {name}: its head must be that of BERT, RoBERTa or DistilBERT"
+                raise ParameterError("english", english_name, rule)
     size = len(english_tokenizer)
     # A decoder may be wider than its vocabulary, for alignment in hardware.
     head |= {name: head[name][:size] for name in ("decoder.weight", "decoder.bias")}

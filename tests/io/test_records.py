@@ -101,7 +101,7 @@ def test_one_lifecycle(tmp_path: Path) -> None:
     assert action(overwrite=True) is Action.REPLACE
     with pytest.raises(MilcoError, match=r"output was begun with seed 1, not 2. Choose another output, or start over "):
         action(seed=2)
-    with pytest.raises(MilcoError, match="output exists, and what it was made from is not known"):
+    with pytest.raises(MilcoError, match="output has no manifest of what it was made from"):
         action(known=False)
     with pytest.raises(MilcoError, match="not written by this command"):
         Artifact(path, lambda _: False, {}).action({}, overwrite=True)

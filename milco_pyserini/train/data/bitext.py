@@ -308,14 +308,12 @@ def hub_sources(name: str) -> list[BitextSource]:
                 counts[language] = int(match["count"])
         for language, parts in sorted(by_language.items()):
             if len(parts) != counts[language]:
-                raise MilcoError(
-                    f"bitext {name}: {len(parts)} of {counts[language]} files of {language} are cached", _HINT
-                )
+                message = f"bitext {name}: {len(parts)} of {counts[language]} files of {language} are cached"
+                raise MilcoError(message, _HINT)
             sources.append(HubBitext(name, language, parts))
     if not sources:
-        raise MilcoError(
-            f"bitext {name}: neither {repository} on the hub nor its cached copy has files of pairs", _HINT
-        )
+        fix = _HINT
+        raise MilcoError(f"bitext {name}: neither {repository} on the hub nor its cached copy has files of pairs", fix)
     return sources
 
 

@@ -37,9 +37,8 @@ def open_parquet(path: Path, *columns: str) -> Any:
     try:
         file = ParquetFile(path)
     except ArrowInvalid as error:
-        raise MilcoError(
-            f"{path} is not a complete Parquet file ({error})", "Remove it to download it again."
-        ) from None
+        fix = "Remove it to download it again."
+        raise MilcoError(f"{path} is not a complete Parquet file ({error})", fix) from None
     names = file.schema_arrow.names
     for column in columns:
         if column not in names:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io.files import is_taken, recover_directory, validate_replaceable, validate_writable
 from milco_pyserini.io.records import Record, differences
 
@@ -75,15 +75,12 @@ class Artifact:
             action = Action.RESUME
         elif overwrite:
             action = Action.REPLACE
-        elif self.recorded is None:
-            raise MilcoError(
-                f"{self.path} exists, and what it was made from is not known (its manifest is missing or damaged, or "
-                "has no checksums): choose another `output`, or start over with `overwrite=True`"
-            )
         else:
-            raise MilcoError(
-                f"{self.path} was begun with {difference}: choose another `output`, or start over with `overwrite=True`"
-            )
+            what = f"was begun with {difference}"
+            if self.recorded is None:
+                what = "has no manifest of what it was made from, or one that is damaged or has no checksum"
+            fix = Message("Choose another {output}, or start over with {overwrite}.", overwrite=True)
+            raise MilcoError(f"{self.path} {what}", fix)
         if action is Action.CREATE or (action is Action.REPLACE and not self.in_place):
             validate_writable(self.path, inside=self.in_place)
         return action

@@ -81,7 +81,7 @@ def test_out_of_memory_during_conversion_repeats_the_batch(
 
 def test_a_text_that_does_not_fit_is_one_clear_line(rows: list[list[int]]) -> None:
     """If not even one text fits, the error has its length and the fix; other errors are raised as they are."""
-    with pytest.raises(MilcoError, match="cpu has no memory for a text of 100 tokens: use a smaller max_length"):
+    with pytest.raises(MilcoError, match=r"cpu has no memory for a text of 100 tokens. Use a smaller max_length"):
         vectors(runner(SmallDevice(99)), rows)
     broken = SmallDevice(1 << 30)
     broken.capacity = None  # type: ignore[assignment]

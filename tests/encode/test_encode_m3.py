@@ -93,7 +93,7 @@ def test_terms_are_the_texts_own_pieces(checkpoint: Path) -> None:
     terms = {term for vector in spelled(encoder, encoder.encode_document(TEXTS)) for term in vector}
     assert all(term.startswith("m_") for term in terms)
     assert not terms & {"m_<s>", "m_</s>", "m_<unk>", "m_<mask>", "m_<pad>"}
-    with pytest.raises(MilcoError, match="has no English vocabulary, so no pivot view: use views='source'"):
+    with pytest.raises(MilcoError, match=r"has no English vocabulary, so no pivot view. Use views='source'"):
         encoder.network.resolve_views((PIVOT,))
 
 

@@ -93,7 +93,7 @@ def test_a_missing_ray_is_an_error_with_the_fix(
     """It comes before anything is read or written."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--launcher ray needs Ray: pip install '.[ray]'" in capsys.readouterr().err
+    assert "--launcher ray: needs Ray: pip install '.[ray]'" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
 
 

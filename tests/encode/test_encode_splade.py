@@ -120,7 +120,7 @@ def test_terms_are_the_tokenizers_own(checkpoints: dict[str, Path]) -> None:
     assert [encoder.vocabulary.text(term) for term in encoder.vocabulary.terms] == [
         f"e_{piece}" for piece in encoder.tokenizer.pieces
     ]
-    with pytest.raises(MilcoError, match="has no LexEcho head, so no source view: use views='pivot'"):
+    with pytest.raises(MilcoError, match=r"has no LexEcho head, so no source view. Use views='pivot'"):
         encoder.network.resolve_views((SOURCE,))
 
 

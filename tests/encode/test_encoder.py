@@ -273,7 +273,7 @@ def test_arguments_accept_plain_values(milco: MilcoEncoder) -> None:
     text = FILLED[0]
     same = (dense(milco.encode(text)) == dense(milco.encode_document([text]))).all()
     assert same and (dense(milco.encode(text, views=PIVOT)) == dense(milco.encode(text, views=[PIVOT]))).all()
-    with pytest.raises(MilcoError, match="batch_size expects an integer of at least 1, got 0"):
+    with pytest.raises(MilcoError, match="batch_size=0: must be an integer of at least 1"):
         milco.encode(text, batch_size=0)
     device = torch.device("cpu")
     assert choose_device(device) == device
@@ -465,7 +465,7 @@ def test_queries_are_encoded_as_the_manifest_states(milco: MilcoEncoder) -> None
     for field in ("weight_hash", "tokenizer_hash"):
         with pytest.raises(MilcoError, match=f"does not fit: .* with {field} other, not"):
             open_query_encoder(StoreManifest(**manifest | {field: "other"}), device="cpu")
-    with pytest.raises(MilcoError, match="pass encoder to encode the queries"):
+    with pytest.raises(MilcoError, match="Pass encoder to encode the queries"):
         open_query_encoder(StoreManifest(scale=1.0))
     with pytest.raises(MilcoError, match=r"was loaded with english_prefix '.*', but .* were encoded with 'x_'"):
         open_query_encoder(StoreManifest(**manifest | {"english_prefix": "x_"}), milco)

@@ -147,7 +147,7 @@ def test_a_table_that_is_complete_is_not_built_again(
     assert capsys.readouterr().err.endswith(f"{tmp_path / 'table'} is up to date\n")
     assert np.array_equal(again.vectors.weights, built.vectors.weights)
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-    with pytest.raises(MilcoError, match=r"table was begun with top_k .*, not 5: .*overwrite=True"):
+    with pytest.raises(MilcoError, match=r"table was begun with top_k .*, not 5\. .*overwrite=True"):
         QueryTable.build(encoder, tmp_path / "table", top_k=5)
 
 

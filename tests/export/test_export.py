@@ -226,8 +226,8 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
     ("target", "record", "message"),
     [
         ("vespa", {}, "--store: Vespa cannot store documents, elasticsearch, milvus, "),
-        ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid: rename that field"),
-        ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536: omit --store"),
+        ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid. Rename that field"),
+        ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536. Omit --store"),
     ],
 )
 def test_documents_that_a_target_cannot_store_are_refused(

@@ -275,7 +275,7 @@ def test_tune_measures_on_topics_that_are_given(
     assert main([*command, "--vectors", str(built.topics.path)]) == 2
     assert "was not built from" in capsys.readouterr().err
     assert main(command) == 2
-    assert "--topics and --vectors go together" in capsys.readouterr().err
+    assert "--topics requires --vectors" in capsys.readouterr().err
 
 
 def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

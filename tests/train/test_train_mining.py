@@ -180,7 +180,7 @@ def test_changed_texts_are_not_joined_to_older_parts(data: Path, tmp_path: Path,
     [
         (["--negatives", "0"], "--negatives 0"),
         (["--max-score", "1.5"], "--max-score 1.5"),
-        (["--engine", "exat"], "did you mean 'exact'"),
+        (["--engine", "exat"], "Did you mean exact?"),
         (["--corpus", "/nowhere.jsonl"], "/nowhere.jsonl"),
         (["--languages", "ko"], "no retrieval data in ko"),
     ],

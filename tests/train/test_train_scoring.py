@@ -212,7 +212,10 @@ def test_changed_sources_and_teachers_need_another_output(
         (["--teacher", "./nowhere"], "no teacher at './nowhere'"),
         (["--teacher", "some/model"], "not in the local cache"),
         (["--teacher", "lexical", "--encoder", "/nowhere"], "no encoder at '/nowhere'"),
-        (["--teacher", "lexical", "--bm25-weight", "0", "--encoder-weight", "0"], "--bm25-weight 0 --encoder-weight 0"),
+        (
+            ["--teacher", "lexical", "--bm25-weight", "0", "--encoder-weight", "0"],
+            "--bm25-weight 0 and --encoder-weight 0",
+        ),
         (["--teacher", "lexical", "--max-length", "2"], "--max-length 2"),
     ],
 )

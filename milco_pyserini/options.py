@@ -184,7 +184,7 @@ def validate(options: Any) -> None:
 
 def _combination_errors(fields: Mapping[str, dataclasses.Field], values: Mapping[str, Any]) -> Iterator[MilcoError]:
     """Yield an error for each given option that excludes another given one, or lacks the one that it requires."""
-    given = [name for name, field in fields.items() if values[name] != field.default]
+    given = [name for name, field in fields.items() if values[name] not in (None, field.default)]
     for name in given:
         other, needed = fields[name].metadata["requires"]
         if other and (other not in given if needed is None else set(needed).isdisjoint(_each(values[other]))):

@@ -8,6 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
@@ -19,6 +20,15 @@ _PRUNING = "pruning"
 _APPROXIMATE = "approximate engines"
 _EXTERNAL = "external vectors"
 _SHARDS = "shards"
+_plain = partial(option, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
+_scale = partial(
+    option,
+    above=0,
+    maximum=MAX_INTEGER,
+    requires="plain",
+    group=_EXTERNAL,
+    help="impact = round(weight x scale), for float weights",
+)
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
 # Bytes of a posting in Lucene.
@@ -73,15 +83,8 @@ class IndexOptions:
     topics: Path | None = option(
         None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
     )
-    plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
-    scale: float | None = option(
-        None,
-        group=_EXTERNAL,
-        above=0,
-        maximum=MAX_INTEGER,
-        requires="plain",
-        help="impact = round(weight x scale), for float weights",
-    )
+    plain: bool = _plain(False)
+    scale: float | None = _scale(None)
 
     shard_id: int = option(0, minimum=0, group=_SHARDS, help="shard that this command builds, from 0")
     shard_num: int = option(
@@ -115,15 +118,8 @@ class UpdateOptions:
         None, metavar="NAME|PATH", help="documents to store, if the corpus moved since it was encoded"
     )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
-    plain: bool = option(False, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
-    scale: float | None = option(
-        None,
-        group=_EXTERNAL,
-        above=0,
-        maximum=MAX_INTEGER,
-        requires="plain",
-        help="impact = round(weight x scale), for float weights",
-    )
+    plain: bool = _plain(False)
+    scale: float | None = _scale(None)
 
 
 @dataclass(frozen=True)

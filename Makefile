@@ -56,6 +56,7 @@ lint: $(VENV)/installed-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
 	$(RUN) -m recipes.budget
 
 # The pages of docs/ and the reference of the Python packages, for any static host. A warning is an error.

@@ -163,7 +163,7 @@ def index_milco(root: Path, output: Path, threads: int, name: str = "lucene") ->
 
 def index_pyserini(root: Path, output: Path, threads: int) -> float:
     """Return the seconds of python -m pyserini.index.lucene without its imports."""
-    from milco_pyserini.index import jvm
+    from milco_pyserini import jvm
 
     jvm.start()
     import pyserini.index.lucene

@@ -42,8 +42,8 @@ from milco_pyserini.io.files import read_json, size_on_disk, validate_output_fil
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
+    from milco_pyserini.engines.seismic import SeismicSearcher
     from milco_pyserini.index.protocol import Hits
-    from milco_pyserini.index.seismic import SeismicSearcher
 
 HITS = 10
 EXACT, SEISMIC = "exact", "seismic"

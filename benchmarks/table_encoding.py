@@ -149,7 +149,7 @@ def pyserini_splade(layers: int, directory: Path) -> Encode:
     """Return Pyserini's encoder, from texts to dictionaries in batches of BATCH."""
     import torch
 
-    from milco_pyserini.index import jvm
+    from milco_pyserini import jvm
 
     # Pyserini starts Java when its encoders are imported.
     jvm.start()

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from milco_pyserini import jvm
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import Document, open_corpus, open_topics
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.index import Hits, jvm
+from milco_pyserini.index import Hits
 from milco_pyserini.index.errors import reason_of
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.runs import write_hits

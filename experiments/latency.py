@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from experiments.dense import EF_SEARCH, LINKS, HnswSearcher, build_hnsw, open_dense
 from experiments.timing import SearchQuery, time_searches
 from experiments.workbench import IndexMeasurement, Workbench, measurements_table, validate_workbench
+from milco_pyserini.analysis.cli import SweepOptions
 from milco_pyserini.analysis.experiment import UNPRUNED, RetrievalTask, parse_variants
 from milco_pyserini.cli import program
-from milco_pyserini.cli.analyze import SweepOptions
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.defaults import directory_name

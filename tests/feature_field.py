@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from milco_pyserini.index import jvm
+from milco_pyserini import jvm
 
 Weights = Mapping[str, float]
 

@@ -12,9 +12,9 @@ import pytest
 from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.languages import detect_languages
 from milco_pyserini.encode.ray_launcher import validate_ray
+from milco_pyserini.engines.qdrant import Qdrant
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Seismic
-from milco_pyserini.index.qdrant import Qdrant
+from milco_pyserini.engines.seismic import Seismic
 
 TESTS = Path(__file__).parent
 # doctor ends with 1 if something is not installed.

@@ -14,9 +14,9 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from milco_pyserini.cli.train import main
 from milco_pyserini.train import losses
 from milco_pyserini.train.batches import TextCollator
+from milco_pyserini.train.cli import main
 
 BROKEN_STEP = 3
 _WRITING = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")

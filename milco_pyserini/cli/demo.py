@@ -96,7 +96,7 @@ def search_bm25(documents: "Sequence[Document]", queries: "Sequence[Query]") -> 
 
     On the sample, this ranks better than one index of all languages, whichever analyzer it has.
     """
-    from milco_pyserini.index import jvm
+    from milco_pyserini import jvm
 
     jvm.start()
     from jnius import autoclass

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from milco_pyserini import __version__
+from milco_pyserini import __version__, jvm
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import jvm
 from milco_pyserini.options import option
 
 DISTRIBUTION = "milco-pyserini"

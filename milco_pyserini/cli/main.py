@@ -1,19 +1,19 @@
-"""The milco command: `milco COMMAND` runs the module of that name."""
+"""The milco command: `milco COMMAND` runs an entry point of milco.commands."""
 
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 
 from milco_pyserini import __version__
 from milco_pyserini.cli import program
 from milco_pyserini.errors import validate_name
+from milco_pyserini.registry import Registry
 
-# Group -> command -> its purpose, in the order of the help page. The module of a command has its name.
+# Group -> command -> its purpose, in the order of the help page.
 GROUPS = {
     "Pipeline": {
         "corpora": "list named benchmarks; detect the languages of documents",
         "encode": "encode a corpus, topics or a text as sparse vectors",
-        "index": "build an index: lucene, qdrant, seismic, exact, flat, hnsw or bm25",
+        "index": "build an index: lucene, exact, qdrant or seismic",
         "search": "search an index and write a TREC run; fuse and rerank runs",
         "export": "write files for other search engines, or fill their servers: OpenSearch, Qdrant ...",
         "eval": "evaluate runs, with significance tests",
@@ -34,6 +34,7 @@ GROUPS = {
     },
 }
 COMMANDS = {command: purpose for group in GROUPS.values() for command, purpose in group.items()}
+MAINS: Registry[Callable[[Sequence[str]], int]] = Registry("milco.commands")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,13 +59,14 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"milco_pyserini {__version__}\n")
         return 0
     command, rest = arguments[0], arguments[1:]
-    validate_name("command", command, COMMANDS)
-    return import_module(f"milco_pyserini.cli.{command}").main(rest)
+    validate_name("command", command, MAINS)
+    return MAINS[command](rest)
 
 
 def _page() -> str:
     page = f"milco {__version__}: multilingual learned sparse retrieval\n\nusage: milco COMMAND [options]\n"
-    for group, commands in GROUPS.items():
+    others = {name: f"from the package {declared.owner}" for name, declared in MAINS.others.items()}
+    for group, commands in (GROUPS | ({"Other packages": others} if others else {})).items():
         page += f"\n{group}:\n"
         page += "".join(f"  {command:<11}{purpose}\n" for command, purpose in commands.items())
     page += "\nStart with `milco demo`. `milco COMMAND --help` lists the options of a command, and its subcommands.\n"

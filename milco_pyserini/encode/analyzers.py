@@ -154,7 +154,7 @@ def find_analyzer(language: str) -> Any:
 
     Raises MilcoError, with the valid codes, if there is none, or if this Java cannot split the language.
     """
-    from milco_pyserini.index import jvm
+    from milco_pyserini import jvm
 
     jvm.start()
     from jnius import JavaException, autoclass

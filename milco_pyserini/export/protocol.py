@@ -26,6 +26,7 @@ from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, Documen
 from milco_pyserini.index.vectors import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.records import EXPORT, StoreManifest, must_agree
+from milco_pyserini.registry import Registry
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -449,8 +450,7 @@ class Target:
             yield vector
 
 
-TARGETS: dict[str, Target] = {}
-"""The targets by name, which registry.py lists."""
+TARGETS: Registry[Target] = Registry("milco.targets")
 
 
 def validate_collection(name: str) -> None:

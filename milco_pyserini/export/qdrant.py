@@ -30,10 +30,11 @@ from milco_pyserini.export.protocol import (
 from milco_pyserini.export.server import client, validate_version, version_of
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import DocumentSchema, FieldFilters, field_values, filter_text, range_bounds
-from milco_pyserini.index.qdrant import VECTOR
 from milco_pyserini.io.files import is_json_with, write_json
 
 _DOCID, _CONTENTS = "docid", "contents"
+# Name of the sparse vector of a point.
+_VECTOR = "terms"
 # Types of the index of a field; keyword for the others.
 _INDEXES = {"boolean": "bool", "integer": "integer", "number": "float"}
 # Splits text by the rules of Unicode, and languages without spaces by dictionaries. BM25 needs Qdrant 1.20.
@@ -58,7 +59,7 @@ class QdrantTarget(Target):
 
         For stored documents, fields.jsonl has a request for the index of each field.
         """
-        about = {"sparse_vectors": {VECTOR: {}}, "metadata": {"milco": export.statement}}
+        about = {"sparse_vectors": {_VECTOR: {}}, "metadata": {"milco": export.statement}}
         write_json(directory / "collection.json", about)
         if schema := export.place.schema:
             write_lines(directory / "fields.jsonl", field_indexes(schema))
@@ -72,14 +73,14 @@ class QdrantTarget(Target):
 
     def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are in the payload."""
-        body = {"query": sparse(query), "using": VECTOR, "limit": k, "with_payload": True}
+        body = {"query": sparse(query), "using": _VECTOR, "limit": k, "with_payload": True}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
     def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request that fuses two prefetched rankings (Qdrant 1.20)."""
         depth = max(k, HYBRID_DEPTH)
         rankings = [
-            {"query": sparse(query), "using": VECTOR, "limit": depth},
+            {"query": sparse(query), "using": _VECTOR, "limit": depth},
             {"query": {"text": text}, "using": _CONTENTS, "limit": depth},
         ]
         fusion = {"rrf": {"k": RANK_CONSTANT}}
@@ -118,10 +119,10 @@ class QdrantServer(TextServer):
             return None
         config = self.client.get_collection(self._name).config
         stated = (config.metadata or {}).get("milco", "")
-        return stated if set(config.params.sparse_vectors or ()) == {VECTOR} else ""
+        return stated if set(config.params.sparse_vectors or ()) == {_VECTOR} else ""
 
     def create(self, statement: str) -> None:
-        sparse_vectors, about = {VECTOR: self._models.SparseVectorParams()}, {"milco": statement}
+        sparse_vectors, about = {_VECTOR: self._models.SparseVectorParams()}, {"milco": statement}
         self.client.create_collection(self._name, {}, sparse_vectors, metadata=about)
         self._index_fields()
 
@@ -146,7 +147,7 @@ class QdrantServer(TextServer):
 
     def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request."""
-        return self._searched([self._models.SparseVector(**sparse(query)) for query in queries], VECTOR, k, filters)
+        return self._searched([self._models.SparseVector(**sparse(query)) for query in queries], _VECTOR, k, filters)
 
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents by BM25 (Qdrant 1.20)."""
@@ -154,7 +155,7 @@ class QdrantServer(TextServer):
 
     def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
         points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=[_DOCID], with_vectors=True)
-        vectors = ((point.payload[_DOCID], point.vector[VECTOR]) for point in points)
+        vectors = ((point.payload[_DOCID], point.vector[_VECTOR]) for point in points)
         return {
             docid: common_impacts(query, dict(zip(vector.indices, vector.values, strict=True)))
             for docid, vector in vectors
@@ -227,7 +228,7 @@ def point(vector: Vector) -> dict[str, Any]:
     """Return a document as a point of the REST API."""
     payload = {name: value for name, value in (vector.document or {}).items() if name != "id"}
     payload[_DOCID] = vector.id
-    return {"id": point_id(vector.id), "vector": {VECTOR: sparse(vector)}, "payload": payload}
+    return {"id": point_id(vector.id), "vector": {_VECTOR: sparse(vector)}, "payload": payload}
 
 
 def sparse(vector: Vector) -> dict[str, Any]:

@@ -3,30 +3,12 @@
 from typing import TYPE_CHECKING
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.export.ciff import CiffTarget
-from milco_pyserini.export.elasticsearch import ElasticsearchTarget
-from milco_pyserini.export.milvus import MilvusTarget
-from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.parquet import ParquetTarget
-from milco_pyserini.export.pgvector import PgvectorTarget
 from milco_pyserini.export.protocol import HITS, TARGETS, EngineRequest, Target, Vector, validate_collection
-from milco_pyserini.export.qdrant import QdrantTarget
-from milco_pyserini.export.vespa import VespaTarget
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.options import validate_number
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
-
-TARGETS.update(
-    {
-        target.name: target
-        for target in (
-            *(ElasticsearchTarget(), OpenSearchTarget(), QdrantTarget(), MilvusTarget(), PgvectorTarget()),
-            *(VespaTarget(), CiffTarget(), ParquetTarget()),
-        )
-    }
-)
 
 
 def find_target(name: str) -> Target:

@@ -1,11 +1,15 @@
-"""An index of a collection that milco export filled: its directory, and searches of the server."""
+"""The remote engine: a collection that milco export filled, in the search engine that holds it.
+
+Its index is a small directory: a manifest that names the target, the URLs and the collection, and the terms of the
+columns.
+"""
 
 import contextlib
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -25,8 +29,7 @@ from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
-from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits
-from milco_pyserini.index.remote import Remote
+from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.io.manifest import (
@@ -38,6 +41,7 @@ from milco_pyserini.io.manifest import (
     write_checked,
 )
 from milco_pyserini.io.records import RemoteManifest
+from milco_pyserini.options import option
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import VOCABULARY, read_vocabulary
@@ -119,6 +123,24 @@ def export_index(
 def _is_replaceable(path: Path) -> bool:
     """Return whether a directory holds an index of a filled collection."""
     return is_json_with(path / MANIFEST, "engine", "collection")
+
+
+@dataclass(frozen=True)
+class Remote(Engine):
+    """Exact sums of integers; ties by docid, as in Lucene."""
+
+    name = "remote"
+    exactness = EXACT_INTEGER
+    record = RemoteManifest
+    capabilities = frozenset({Capability.STORE, Capability.BALANCE, Capability.READ, Capability.HYBRID})
+
+    timeout: float = option(
+        30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"
+    )
+
+    def open(self, directory: Path, manifest: Any) -> "RemoteSearcher":
+        """Connect to the server. Raises MilcoError unless the collection holds the vectors that the manifest states."""
+        return RemoteSearcher.open(directory, manifest, Access.found(manifest.urls), self.timeout)
 
 
 class RemoteSearcher(EngineSearcher):

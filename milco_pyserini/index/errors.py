@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.jvm import OPTIONS_VARIABLE
 from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.jvm import OPTIONS_VARIABLE
 
 _MEMORY = ("MemoryError", "OutOfMemoryError")
 _MISSING = ("FileNotFoundError", "NoSuchFileException")

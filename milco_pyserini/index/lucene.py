@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import milco_pyserini.index.jvm as jvm
+from milco_pyserini import jvm
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters
 from milco_pyserini.index.errors import engine_errors

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import milco_pyserini.index.jvm as jvm
+from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
 
 # In descriptors. An object of our classes comes to Python in a wrapper: pyjnius would load our class to inspect it.

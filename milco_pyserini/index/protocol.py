@@ -33,6 +33,7 @@ from milco_pyserini.io.manifest import intact
 from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import validate_number
+from milco_pyserini.registry import Registry
 from milco_pyserini.request import Balance, SearchKeywords, SearchRequest
 
 if TYPE_CHECKING:
@@ -611,8 +612,7 @@ class Engine:
         return dataclasses.replace(self, **settings)
 
 
-ENGINES: dict[str, Engine] = {}
-"""The engines by name, which registry.py lists."""
+ENGINES: Registry[Engine] = Registry("milco.engines")
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:

@@ -2,15 +2,9 @@
 
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.exact import Exact
-from milco_pyserini.index.lucene import Lucene
 from milco_pyserini.index.protocol import ENGINES, Engine
-from milco_pyserini.index.qdrant import Qdrant
-from milco_pyserini.index.remote import Remote
-from milco_pyserini.index.seismic import Seismic
 
 DEFAULT_ENGINE = "lucene"
-ENGINES.update({engine.name: engine for engine in (Exact(), Lucene(), Qdrant(), Seismic(), Remote())})
 
 # The engines of version 0.3 whose queries are not weighted terms, and what takes their place.
 _REMOVED = {

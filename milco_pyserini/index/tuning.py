@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError
@@ -24,7 +24,6 @@ from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 if TYPE_CHECKING:
     from milco_pyserini.index.directory import Index
-    from milco_pyserini.index.seismic import SeismicSearcher
 
 _QUERY_CUTS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 45, 64)
 # From fast to thorough.
@@ -110,7 +109,7 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
 def _fastest_settings(
     index: "Index", truth: GroundTruth, recall: float, k: int, report: Callable[[SettingPair, RecallPoint], None]
 ) -> SettingPair:
-    searcher = cast("SeismicSearcher", index.searcher())
+    searcher: Any = index.searcher()
 
     def measure(pair: SettingPair) -> RecallPoint:
         return measure_recall(searcher.with_settings(*pair), truth, k, 1)

@@ -31,7 +31,7 @@ _FREE = ("probe", "configurations")
 
 def command(options: ConfigurationsOptions) -> None:
     """Run every stage that is not complete, then print the tables."""
-    from milco_pyserini.cli.train import validate_installation
+    from milco_pyserini.train.cli import validate_installation
 
     validate_installation()
     import torch

@@ -44,7 +44,7 @@ _LEAST_IDF = 4.0
 
 def command(options: MiniOptions) -> None:
     """Run every stage whose result is missing, then write the checkpoint."""
-    from milco_pyserini.cli.train import validate_installation
+    from milco_pyserini.train.cli import validate_installation
 
     validate_installation()
     import torch

@@ -10,8 +10,8 @@ import pytest
 from golden_set import GOLDEN
 from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, write_store
 
+from milco_pyserini.analysis.cli import main
 from milco_pyserini.analysis.statistics import token_kind
-from milco_pyserini.cli.analyze import main
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.io.manifest import read_checked, write_checked

@@ -11,8 +11,8 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 
 from milco_pyserini import Index
 from milco_pyserini.analysis import sweep
+from milco_pyserini.analysis.cli import main
 from milco_pyserini.analysis.experiment import parse_variants
-from milco_pyserini.cli.analyze import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate
 from milco_pyserini.index.protocol import BUILD, SEARCH

@@ -21,7 +21,7 @@ OPTIONS = {
     "milco search": "milco_pyserini.cli.search:SearchOptions",
     "milco search fuse": "milco_pyserini.cli.search:FuseOptions",
     "milco eval": "milco_pyserini.cli.eval:EvalOptions",
-    "milco analyze statistics": "milco_pyserini.cli.analyze:StatisticsOptions",
+    "milco analyze statistics": "milco_pyserini.analysis.cli:StatisticsOptions",
     "python -m experiments.bm25": "experiments.bm25:Bm25Options",
     "python -m experiments.dense": "experiments.dense:DenseOptions",
     "python -m experiments.judge": "experiments.judge:JudgeOptions",

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
+from milco_pyserini import jvm
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, jvm
+from milco_pyserini.index import build_index, find_engine
 from milco_pyserini.sparse import open_store
 
 
@@ -69,13 +70,13 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.integration
 def test_java_without_anserini_is_an_error() -> None:
     """Another import of jnius chose the class path: the error has the fix."""
-    done = python("import jnius; from milco_pyserini.index import jvm; jvm.start()")
+    done = python("import jnius; from milco_pyserini import jvm; jvm.start()")
     assert "before anything imports jnius" in done.stderr.splitlines()[-1]
 
 
 STARTED_BY_THREADS = """
 import os, threading
-from milco_pyserini.index import jvm
+from milco_pyserini import jvm
 starting = [threading.Thread(target=jvm.start) for _ in range(3)]
 for thread in starting:
     thread.start()
@@ -107,7 +108,7 @@ def test_threads_start_java_together_and_lose_no_line_of_stderr() -> None:
 )
 def test_options_that_java_refuses_are_one_line(tmp_path: Path, options: str, told: str) -> None:
     """Also if Java would end the process; nothing is left in the working directory."""
-    code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini.index import jvm; jvm.start()"
+    code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini import jvm; jvm.start()"
     done = python(code, MILCO_JAVA_OPTIONS=options)
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr.splitlines()[-1]
@@ -119,14 +120,14 @@ def test_a_damaged_jar_is_reported(tmp_path: Path) -> None:
     """Java starts without reading it."""
     jar = tmp_path / "anserini-9.9-fatjar.jar"
     jar.write_bytes(b"no jar")
-    done = python("from milco_pyserini.index import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
+    done = python("from milco_pyserini import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
     assert f"{jar} is not an Anserini jar. Run pip install" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration
 def test_java_options_are_passed_on_and_start_is_idempotent() -> None:
     """MILCO_JAVA_OPTIONS sets the heap."""
-    code = "from milco_pyserini.index import jvm; jvm.start(); jvm.start(); from jnius import autoclass; "
+    code = "from milco_pyserini import jvm; jvm.start(); jvm.start(); from jnius import autoclass; "
     code += "print(autoclass('java.lang.Runtime').getRuntime().maxMemory())"
     done = python(code, MILCO_JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC")
     assert (done.returncode, done.stderr) == (0, "")
@@ -138,7 +139,7 @@ def test_java_options_are_passed_on_and_start_is_idempotent() -> None:
 def test_java_home_stays_as_it_was(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark, started by the same program, finds the Java that the user chose."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    code = "import os; from milco_pyserini.index import jvm; jvm.start(); print(os.environ.get('JAVA_HOME'))"
+    code = "import os; from milco_pyserini import jvm; jvm.start(); print(os.environ.get('JAVA_HOME'))"
     assert python(code, **({"JAVA_HOME": home} if home else {})).stdout == f"{home}\n"
 
 

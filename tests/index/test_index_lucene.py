@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
+from milco_pyserini import jvm
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, jvm, lucene, open_index
+from milco_pyserini.index import build_index, find_engine, lucene, open_index
 from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
@@ -300,7 +301,7 @@ def test_java_may_be_started_by_another_program(built: SimpleNamespace, tmp_path
     code = f"""
 import json, os
 import jnius_config
-from milco_pyserini.index import jvm
+from milco_pyserini import jvm
 os.environ["JAVA_HOME"] = str(jvm.java_home())
 jnius_config.add_classpath(str(jvm.anserini_jar()))
 import jnius

@@ -16,8 +16,10 @@ from synthetic_stores import renew_checksums, synthetic_batch, write_plain, writ
 
 from milco_pyserini.cli.index import main
 from milco_pyserini.cli.search import main as search
+from milco_pyserini.engines import seismic
+from milco_pyserini.engines.seismic import Seismic
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Index, Seismic, build_index, find_engine, open_index, recall, seismic
+from milco_pyserini.index import Index, build_index, find_engine, open_index, recall
 from milco_pyserini.index.recall import GroundTruth
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import open_store

@@ -19,10 +19,10 @@ from packaging.version import Version
 
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
-from milco_pyserini.cli.pyserini import main
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.integrations.pyserini import is_command, is_milco, java, start_java
+from milco_pyserini.integrations.pyserini.cli import main
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store
@@ -301,7 +301,7 @@ def test_an_unknown_command_is_one_line_and_exit_code_2(capsys: pytest.CaptureFi
 def test_the_help_page_loads_neither_java_nor_torch(capsys: pytest.CaptureFixture) -> None:
     """It lists the commands; without a command, too."""
     code = (
-        "import sys; from milco_pyserini.cli.pyserini import main; code = main(sys.argv[1:]); "
+        "import sys; from milco_pyserini.integrations.pyserini.cli import main; code = main(sys.argv[1:]); "
         "sys.exit(code or sorted({'jnius', 'pyserini', 'torch', 'transformers'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)

@@ -24,10 +24,10 @@ from browsing import is_light, opened
 from pages import EVIL
 from served_set import index, searcher, service
 
-from milco_pyserini.cli.serve import main
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve.app import create_app
+from milco_pyserini.serve.cli import main
 from milco_pyserini.serve.server import address, allowed_hosts, create_server, listen, open_access_log, validate_token
 
 

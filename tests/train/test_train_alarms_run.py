@@ -7,7 +7,7 @@ import orjson
 import pytest
 from golden_set import bent
 
-from milco_pyserini.cli.train import main
+from milco_pyserini.train.cli import main
 from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.monitor import COUNTED, LEAST_TEXTS
 

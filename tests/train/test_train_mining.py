@@ -10,10 +10,10 @@ import orjson
 import pytest
 from golden_set import GOLDEN, encoder
 
-from milco_pyserini.cli.train import main
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.index import Hits
 from milco_pyserini.train import mining
+from milco_pyserini.train.cli import main
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages, open_retrieval
 from milco_pyserini.train.mining import NegativeMiner, near_duplicates, shingles
 from milco_pyserini.train.rewriting import MineOptions

@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, XLMRobertaForMaskedLM
 
-from milco_pyserini.cli.train import main, train
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io import files
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import InvalidOptions, replace_options, validate
 from milco_pyserini.train import losses
+from milco_pyserini.train.cli import main, train
 from milco_pyserini.train.config import OptimizerOptions, SapConfig, SctConfig, TrainingConfig, parse_part_rates
 from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.presets import PAPER_SAP, PRESETS
@@ -588,7 +588,7 @@ def test_a_missing_extra_is_named(
     start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without TensorBoard or accelerate, one line has the command that installs them."""
-    monkeypatch.setattr("milco_pyserini.cli.train.find_spec", lambda name: None)
+    monkeypatch.setattr("milco_pyserini.train.cli.find_spec", lambda name: None)
     assert main(sap(start, bitext, tmp_path / "run")) == 2
     assert "pip install '.[train]'" in capfd.readouterr().err
 

@@ -15,11 +15,11 @@ from golden_set import GOLDEN, encoder, make_reranker
 from numpy.typing import NDArray
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
-from milco_pyserini.cli.train import main
 from milco_pyserini.encode.bm25 import K1, B
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import scoring
+from milco_pyserini.train.cli import main
 from milco_pyserini.train.data.retrieval import (
     RetrievalExample,
     RetrievalFile,

@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torchrun_program import BROKEN_STEP, Report, record_texts
 
-from milco_pyserini.cli.train import main
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import losses, objectives, trainer
 from milco_pyserini.train.checkpoints import newest_checkpoint
+from milco_pyserini.train.cli import main
 
 PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

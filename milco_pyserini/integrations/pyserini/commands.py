@@ -17,9 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from milco_pyserini import jvm
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, unknown_name
-from milco_pyserini.index import jvm, open_index
+from milco_pyserini.index import open_index
 from milco_pyserini.index.errors import reason_of
 from milco_pyserini.index.lucene_java import explain_newer_lucene
 from milco_pyserini.integrations.pyserini.arguments import PROG, known_options

@@ -8,7 +8,7 @@ import urllib.request
 from types import ModuleType
 from typing import Any
 
-from milco_pyserini.index import jvm
+from milco_pyserini import jvm
 
 # Lists Pyserini's prebuilt indexes.
 PREBUILT = "pyserini.prebuilt_index_info"

@@ -42,7 +42,7 @@ from milco_pyserini.sparse.quantization import quantize_vector
 
 PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
-VECTOR = "terms"
+_VECTOR = "terms"
 _SHARD = "shard"
 # Payload of stored documents.
 _RAW = "raw"
@@ -173,7 +173,7 @@ class QdrantSearcher(EngineSearcher):
         points = [] if number is None else self._shard.retrieve([number], with_payload=False, with_vector=True)
         if not points:
             return None
-        vector = cast(Any, points[0].vector)[VECTOR]
+        vector = cast(Any, points[0].vector)[_VECTOR]
         impacts = dict(zip(vector.indices, vector.values, strict=True))
         columns = ((term, self.columns.get(term)) for term in terms)
         return {term: int(impacts[column]) for term, column in columns if column in impacts}
@@ -192,7 +192,7 @@ class QdrantSearcher(EngineSearcher):
         known = sorted((self.columns[term], float(impact)) for term, impact in impacts.items() if term in self.columns)
         if not known:
             return Hits([], np.empty(0, np.float32))
-        nearest = Query.Nearest(SparseVector(*map(list, zip(*known, strict=True))), VECTOR)
+        nearest = Query.Nearest(SparseVector(*map(list, zip(*known, strict=True))), _VECTOR)
         limit = k + 1
         while True:
             points = self._shard.query(QueryRequest(limit, query=nearest, filter=wanted))
@@ -223,7 +223,7 @@ def _config(smallest_index: int) -> Any:
     from qdrant_edge import EdgeConfig, EdgeOptimizersConfig, EdgeSparseVectorParams, Memory
 
     return EdgeConfig(
-        sparse_vectors={VECTOR: EdgeSparseVectorParams(memory=Memory.Cold)},
+        sparse_vectors={_VECTOR: EdgeSparseVectorParams(memory=Memory.Cold)},
         optimizers=EdgeOptimizersConfig(indexing_threshold=smallest_index, default_segment_number=1),
         wal_enabled=False,
     )
@@ -243,7 +243,7 @@ def _write(
             points = [
                 Point(
                     numbers[docid],
-                    {VECTOR: SparseVector([columns[term] for term in vector], list(map(float, vector.values())))},
+                    {_VECTOR: SparseVector([columns[term] for term in vector], list(map(float, vector.values())))},
                     _payload(documents.corpus, docid),
                 )
                 for docid, vector in batch

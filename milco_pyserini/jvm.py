@@ -21,7 +21,7 @@ from milco_pyserini.errors import MilcoError
 JAVA_VERSION = 21
 OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
 # Our own compiled classes: see index/lucene_java.py.
-CLASSES = Path(__file__).parent / "java"
+CLASSES = Path(__file__).parent / "index" / "java"
 
 # Java itself reads options from the others.
 _OPTIONS_VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")

@@ -1,0 +1,86 @@
+"""Engines, targets and commands are found by entry points, of this package and of others."""
+
+from pathlib import Path
+
+import pytest
+
+from milco_pyserini.cli.main import COMMANDS, main
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import find_engine
+from milco_pyserini.index.protocol import ENGINES
+from milco_pyserini.registry import Registry
+
+PLUGIN = """
+from milco_pyserini.index.exact import Exact
+
+class Scan(Exact):
+    name = "scan"
+
+def main(arguments):
+    print("crawled", *arguments)
+    return 7
+"""
+ENTRY_POINTS = """
+[milco.engines]
+scan = scan_plugin:Scan
+exact = scan_plugin:Scan
+broken = scan_plugin:Missing
+[milco.commands]
+crawl = scan_plugin:main
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a distribution that adds an engine and a command."""
+    (tmp_path / "scan_plugin.py").write_text(PLUGIN)
+    about = tmp_path / "scan_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: scan-plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_other_packages_add_engines(plugin: None) -> None:
+    """An engine of another package is listed and found; it does not replace a built-in one."""
+    engines: Registry = Registry("milco.engines")
+    assert engines["scan"].name == "scan" and engines["exact"].name == "exact"
+    assert set(engines) >= {"scan", "lucene", "seismic"} and "nothing" not in engines
+
+
+def test_a_package_that_cannot_be_imported_is_named(plugin: None) -> None:
+    """The error names the distribution."""
+    with pytest.raises(MilcoError, match="broken of the package scan-plugin cannot be imported"):
+        Registry("milco.engines")["broken"]
+
+
+def test_other_packages_add_commands(
+    plugin: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command of another package runs, and the help page names the package."""
+    monkeypatch.setattr("milco_pyserini.cli.main.MAINS", Registry("milco.commands"))
+    assert main(["crawl", "--depth", "2"]) == 7
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("crawled --depth 2\n") and "crawl      from the package scan-plugin" in out
+
+
+@pytest.mark.parametrize("group", ["milco.engines", "milco.targets", "milco.commands"])
+def test_every_name_can_be_loaded(group: str) -> None:
+    """Each entry of entry_points.txt exists; engines and targets have the name under which they are listed."""
+    registry: Registry = Registry(group)
+    for name in registry.own:
+        assert getattr(registry[name], "name", name) == name
+
+
+def test_the_help_page_has_every_command() -> None:
+    """A command of entry_points.txt has a purpose."""
+    assert COMMANDS.keys() == Registry("milco.commands").own.keys()
+
+
+def test_an_engine_can_be_added_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the process ends."""
+    monkeypatch.setitem(ENGINES, "mine", ENGINES["exact"])
+    assert find_engine("mine") is ENGINES["exact"]
+    monkeypatch.undo()
+    assert "mine" not in ENGINES

@@ -145,7 +145,7 @@ pyserini-2: $(VENV)-pyserini-2/installed
 
 $(VENV)-pyserini-2/installed: setup.cfg
 	$(PYTHON312) -m venv --clear $(VENV)-pyserini-2
-	$(VENV)-pyserini-2/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dense]' \
+	$(VENV)-pyserini-2/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dense,ir-datasets,parquet,serve]' \
 		'pyserini>=2.4,<3' hypothesis pytest pytest-xdist
 	touch $@
 
@@ -154,7 +154,7 @@ $(VENV)-pyserini-2/installed: setup.cfg
 $(VENV)/installed: setup.cfg constraints.txt | python
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
 	rm -f $(VENV)/installed $(VENV)/installed-dev
-	$(RUN) $(PIP_INSTALL) --editable .
+	$(RUN) $(PIP_INSTALL) --editable '.[ir-datasets,parquet,serve]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
+from importlib.util import find_spec
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -184,3 +185,14 @@ def validate_unique(what: str, values: Iterable[object], hint: str = "Once is en
 def shown(value: str, limit: int = 60) -> str:
     """Return a value in quotes for a message, truncated if it is long: an id may be a document's text by mistake."""
     return repr(value if len(value) <= limit else value[: limit - 1] + "…")
+
+
+def require_package(package: str, extra: str, user: str) -> None:
+    """Raise MilcoError unless the package of an extra is installed.
+
+    Args:
+        package: an import name.
+        user: what needs the package: "engine seismic".
+    """
+    if find_spec(package) is None:
+        raise MilcoError(user + f" needs the package {package}", f"Run pip install '.[{extra}]'.")

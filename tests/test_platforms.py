@@ -84,7 +84,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
     missing: Callable, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before anything is read or written."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("milco_pyserini.errors.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     with pytest.raises(MilcoError, match=rf"pip install '\.\[{extra}\]'"):
         missing()

@@ -1,5 +1,8 @@
 """Engines, targets and commands are found by entry points, of this package and of others."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +87,41 @@ def test_an_engine_can_be_added_in_python(monkeypatch: pytest.MonkeyPatch) -> No
     assert find_engine("mine") is ENGINES["exact"]
     monkeypatch.undo()
     assert "mine" not in ENGINES
+
+
+MISSING = """
+import sys
+for name in ("pyarrow", "ir_datasets", "fastapi", "uvicorn", "sentencepiece", "google.protobuf", "yaml"):
+    sys.modules[name] = None
+from milco_pyserini.cli.main import main
+codes = [main(command.split()) for command in (
+    "encode --corpus docs.tsv --encoder mini --output vectors --device cpu",
+    "index --vectors vectors --output index --engine exact",
+    "search --index index --query river",
+)]
+assert codes == [0, 0, 0], codes
+for command in (
+    "encode --corpus docs.tsv --encoder bm25 --output words",
+    "encode --corpus docs.tsv --encoder mini --output floats --format parquet",
+    "encode --corpus ir_datasets:vaswani --encoder mini --output named",
+    "encode --corpus mr-tydi-sw --encoder mini --output named",
+    "encode --corpus vaswani --encoder mini --output named",
+    "export --vectors vectors --to parquet --output exported",
+    "serve --index index",
+):
+    assert main(command.split()) == 2, command
+"""
+FIXES = ["parquet"] * 2 + ["ir-datasets"] * 3 + ["parquet", "serve"]
+
+
+def test_the_core_works_without_extras(tmp_path: Path) -> None:
+    """A command that needs an extra prints one line with the pip command, and writes nothing."""
+    (tmp_path / "docs.tsv").write_text("d1\tThe river begins in the mountains.\n")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert [line.rpartition("pip install ")[2] for line in errors] == [f"'.[{extra}]'." for extra in FIXES]
+    assert {path.name for path in tmp_path.iterdir()} == {"docs.tsv", "vectors", "index"}

@@ -19,11 +19,12 @@ from milco_pyserini.corpora.ir_datasets import (
     DatasetQueries,
     dataset_ids,
     is_dataset,
+    is_installed,
 )
 from milco_pyserini.corpora.iterable import NAME, IterableDocuments
 from milco_pyserini.corpora.local_files import local_documents, local_queries
 from milco_pyserini.corpora.table import read_benchmarks
-from milco_pyserini.errors import Message, MilcoError, nearest
+from milco_pyserini.errors import Message, MilcoError, nearest, require_package
 from milco_pyserini.io.qrels import Qrels, read_qrels
 from milco_pyserini.io.records import StoreManifest, UpdateRecord
 
@@ -217,6 +218,7 @@ def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | Ent
         return path
     if name.startswith(_PREFIX):
         identity = name.removeprefix(_PREFIX)
+        require_package("ir_datasets", "ir-datasets", name)
         if not is_dataset(identity):
             near = nearest(identity, dataset_ids())
             guess = f"did you mean {near!r}? " if near else ""
@@ -271,4 +273,5 @@ def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
             guess = f"did you mean {near!r}? {show} lists {names}{languages}"
         else:
             guess = f"did you mean {names}{languages}? {show} lists its names"
-    return MilcoError(f"unknown {word} {name!r}: {guess}")
+    hint = "" if is_installed() else "For the ids of ir_datasets, run pip install '.[ir-datasets]'."
+    return MilcoError(f"unknown {word} {name!r}: {guess}", hint)

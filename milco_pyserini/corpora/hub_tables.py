@@ -16,7 +16,7 @@ from milco_pyserini.corpora.collection import OnBad, refuse_bad_line
 from milco_pyserini.corpora.readers import Judgment, json_objects, make_records
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id, text_of
 from milco_pyserini.corpora.remote import HubFile, RemoteSource, find_hub_files, locate
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.qrels import Qrels
 
@@ -161,6 +161,7 @@ def _read_card(card: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, dict]]:
+    require_package("pyarrow", "parquet", str(path))
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 

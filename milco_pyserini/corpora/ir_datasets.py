@@ -8,12 +8,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from milco_pyserini.corpora.collection import OnBad
 from milco_pyserini.corpora.records import BadLineError, Document, Query, document_fields, record_id
-from milco_pyserini.errors import MilcoError, Unreachable
+from milco_pyserini.errors import MilcoError, Unreachable, require_package
 from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
@@ -29,15 +30,24 @@ _SECONDS_WITHOUT_BAR = 3
 _MAX_LISTED = 8
 
 
+def is_installed() -> bool:
+    """Return whether ir_datasets is installed, an extra."""
+    return find_spec("ir_datasets") is not None
+
+
 def dataset_ids() -> list[str]:
     """Return every id that ir_datasets lists. Some datasets (clirmatrix) have more, which follow a pattern."""
+    if not is_installed():
+        return []
     import ir_datasets
 
     return list(ir_datasets.registry)
 
 
 def is_dataset(identity: str) -> bool:
-    """Return True if ir_datasets knows this id."""
+    """Return True if ir_datasets is installed and knows this id."""
+    if not is_installed():
+        return False
     import ir_datasets
 
     try:
@@ -59,12 +69,14 @@ class _DatasetPart:
 
     def published_size(self) -> int | None:
         """Return the size that ir_datasets has recorded, None if it has none."""
+        require_package("ir_datasets", "ir-datasets", f"dataset {self.identity}")
         import ir_datasets
 
         return (ir_datasets.load(self.identity).metadata().get(self.entity) or {}).get("count")
 
     @cached_property
     def _dataset(self) -> Any:
+        require_package("ir_datasets", "ir-datasets", f"dataset {self.identity}")
         import ir_datasets
 
         _silence()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from milco_pyserini.corpora.records import Document
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.errors import require_package, unknown_name
 
 FIELD = "lang"
 MIN_PROBABILITY = 0.7
@@ -43,10 +43,9 @@ def detect_languages(documents: Iterable[Document], languages: Sequence[str] = (
 
 @cache
 def _detector(languages: tuple[str, ...]) -> Callable[[str], str | None]:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise MilcoError("detecting languages needs py3langid: pip install '.[detect]'") from None
+    require_package("py3langid", "detect", "the detection of languages")
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     for language in languages:
         if language not in identifier.labels:

@@ -23,7 +23,7 @@ from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
 from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
-from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, require_package, shown
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
@@ -88,6 +88,8 @@ def encode_corpus(
     checkpoint = Checkpoint.open(plan.encoder)
     if plan.format == "auto":
         plan = replace(plan, format=FORMATS[checkpoint.is_bm25])
+    if plan.format == "parquet":
+        require_package("pyarrow", "parquet", parameter("format", "parquet") + ", the format of bm25,")
     if encoder is None:
         checkpoint.validate_length(plan.max_length)
     validate_shard_id(shard_id, shard_num)

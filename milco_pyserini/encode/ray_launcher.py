@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import importlib.util
 import logging
 import os
 import signal
@@ -16,7 +15,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.errors import Message, MilcoError, ParameterError
+from milco_pyserini.errors import MilcoError, ParameterError, parameter, require_package
 
 # At least the size of struct sigaction on any Linux.
 _SIGACTION_BYTES = 256
@@ -26,8 +25,7 @@ def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed, or this is Windows."""
     if sys.platform == "win32":
         raise ParameterError("launcher", "ray", "needs Linux or macOS", "Omit it.")
-    if importlib.util.find_spec("ray") is None:
-        raise ParameterError("launcher", "ray", "needs Ray: pip install '.[ray]'")
+    require_package("ray", "ray", parameter("launcher", "ray"))
 
 
 def cluster_devices(names: str) -> list[str]:

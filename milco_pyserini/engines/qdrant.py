@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, CorpusDocuments
 from milco_pyserini.index.errors import engine_errors
@@ -68,8 +68,7 @@ class Qdrant(Engine):
         """Raise MilcoError if qdrant-edge-py is not installed, or this is not Linux."""
         if sys.platform != "linux":
             raise MilcoError("engine qdrant needs Linux: use lucene, with the same scores")
-        if importlib.util.find_spec("qdrant_edge") is None:
-            raise MilcoError(f"engine qdrant needs {PACKAGE}: pip install '.[qdrant]'")
+        require_package("qdrant_edge", "qdrant", "engine qdrant")
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""

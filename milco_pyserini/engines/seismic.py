@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import Message, MilcoError, shown
+from milco_pyserini.errors import Message, MilcoError, require_package, shown
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
@@ -91,8 +91,7 @@ class Seismic(Engine):
 
     def available(self) -> None:
         """Raise MilcoError if pyseismic-lsr is not installed."""
-        if importlib.util.find_spec("seismic") is None:
-            raise MilcoError(f"engine seismic needs {PACKAGE}: pip install '.[seismic]'")
+        require_package("seismic", "seismic", "engine seismic")
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""

@@ -5,16 +5,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import parquet
-
+from milco_pyserini.errors import require_package
 from milco_pyserini.export.protocol import Export, Target, Vector, render
 from milco_pyserini.index.capabilities import Capability
 
 _VECTORS = 4096
-_SCHEMA = pa.schema(
-    {"id": pa.string(), "term": pa.string(), "column": pa.int32(), "impact": pa.int32(), "weight": pa.float32()}
-)
+_TYPES = {"id": "string", "term": "string", "column": "int32", "impact": "int32", "weight": "float32"}
 
 
 class ParquetTarget(Target):
@@ -26,6 +22,10 @@ class ParquetTarget(Target):
 
     def write(self, export: Export, directory: Path) -> None:
         """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""
+        require_package("pyarrow", "parquet", "target parquet")
+        import pyarrow as pa
+        from pyarrow import parquet
+
         _write(directory / "documents.parquet", self.documents(export), export.documents.about.scale)
         if export.deleted:
             parquet.write_table(pa.table({"id": export.deleted}), directory / "deleted.parquet")
@@ -35,12 +35,16 @@ class ParquetTarget(Target):
 
 
 def _write(path: Path, vectors: Iterable[Vector], scale: float) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
     rest = iter(vectors)
-    with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _TYPES.items()])
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while group := list(islice(rest, _VECTORS)):
             columns: list[list[Any]] = [[vector.id for vector in group for _ in vector.terms]]
             columns.append([term for vector in group for term in vector.terms])
             columns.append([column for vector in group for column in vector.columns])
             columns.append([impact for vector in group for impact in vector.impacts])
             columns.append([impact / scale for impact in columns[-1]])
-            writer.write_table(pa.table(columns, schema=_SCHEMA))
+            writer.write_table(pa.table(columns, schema=schema))

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
-from milco_pyserini.errors import MilcoError, ParameterError
+from milco_pyserini.errors import MilcoError, ParameterError, require_package
 from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.io.hub import cached_snapshot, fetch_hub_file, fetch_snapshot
 from milco_pyserini.model.configuration import ENCODER_FIELD, ENGLISH_FIELD, is_milco
@@ -254,6 +254,7 @@ class Checkpoint:
                 if (place / _FILE).is_file():
                     return Tokenizer.from_file(str(place / _FILE))
                 if (place / _SENTENCEPIECE).is_file():
+                    require_package("sentencepiece", "sentencepiece", f"{_SENTENCEPIECE} without {_FILE}")
                     from transformers import XLMRobertaTokenizerFast
 
                     return XLMRobertaTokenizerFast.from_pretrained(place).backend_tokenizer

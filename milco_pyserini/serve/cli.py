@@ -6,6 +6,7 @@ from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import only_index
+from milco_pyserini.errors import require_package
 from milco_pyserini.options import MAX_THREADS, option, options_of
 from milco_pyserini.request import SearchRequest
 
@@ -92,6 +93,9 @@ def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.index.protocol import parse_settings
     from milco_pyserini.search.fusion import validate_fusion
+
+    for package in ("fastapi", "uvicorn"):
+        require_package(package, "serve", "milco serve")
     from milco_pyserini.serve.server import serve, serve_stdio
 
     paths = options.index or (only_index(),)

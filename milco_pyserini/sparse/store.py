@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import counted
-from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, require_package, shown
 from milco_pyserini.io.files import checksum_bytes, is_json_with, read_json, visible_files
 from milco_pyserini.io.lines import lines_of, numbered_lines
 from milco_pyserini.io.manifest import (
@@ -123,9 +123,7 @@ class VectorStore:
         for part in self.manifest.parts:
             path = self.path / part.file
             if path.suffix == ".parquet":
-                from pyarrow import parquet
-
-                rows = parquet.read_table(path, filters=[("id", "=", docid)])
+                rows = _parquet(path).read_table(path, filters=[("id", "=", docid)])
                 if len(rows):
                     columns, weights = (
                         rows.column(name).combine_chunks().flatten().to_numpy() for name in ("columns", "weights")
@@ -398,7 +396,8 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
 
 def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator[tuple[list[str], SparseBatch]]:
     """Yield ids and vectors of a Parquet part in groups of rows. Raises MilcoError if they cannot be read."""
-    from pyarrow import ArrowException, BufferReader, parquet
+    parquet = _parquet(path)
+    from pyarrow import ArrowException, BufferReader
 
     try:
         for group in parquet.ParquetFile(BufferReader(content), page_checksum_verification=True).iter_batches():
@@ -411,6 +410,14 @@ def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator
             yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size, vocabulary)
     except (ArrowException, OSError) as error:
         raise MilcoError(f"{path} cannot be read: {error}") from error
+
+
+def _parquet(path: Path) -> Any:
+    """Return pyarrow.parquet. Raises MilcoError, which names the file to read, if it is not installed."""
+    require_package("pyarrow", "parquet", str(path))
+    from pyarrow import parquet
+
+    return parquet
 
 
 def read_jsonl(path: Path, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, dict[str, Any]]]:

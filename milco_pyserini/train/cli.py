@@ -3,10 +3,9 @@
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import require_package
 from milco_pyserini.options import replace_options
 from milco_pyserini.train.config import SapConfig, SctConfig
 from milco_pyserini.train.presets import find_preset
@@ -76,6 +75,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def validate_installation(*further: str) -> None:
     """Raise MilcoError if a package that training needs, or a further one, is not installed."""
-    missing = [name for name in ("accelerate", "tensorboard", *further) if find_spec(name) is None]
-    if missing:
-        raise MilcoError(f"training needs {', '.join(missing)}", "Run pip install '.[train]'.")
+    for package in ("accelerate", "tensorboard", *further):
+        require_package(package, "train", "training")

@@ -79,8 +79,8 @@ def test_without_py3langid_one_sentence_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No file is written."""
-    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    monkeypatch.setitem(sys.modules, "py3langid", None)
     output = tmp_path / "docs.jsonl"
     assert main(["detect", "--corpus", "sample", "--output", str(output), "--languages", "xx"]) == 2
-    assert capsys.readouterr().err.endswith("detecting languages needs py3langid: pip install '.[detect]'\n")
+    assert capsys.readouterr().err.endswith("needs the package py3langid. Run pip install '.[detect]'.\n")
     assert not output.exists()

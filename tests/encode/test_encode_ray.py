@@ -91,9 +91,9 @@ def test_a_missing_ray_is_an_error_with_the_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes before anything is read or written."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("milco_pyserini.errors.find_spec", lambda name: None)
     assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--launcher ray: needs Ray: pip install '.[ray]'" in capsys.readouterr().err
+    assert "--launcher ray needs the package ray. Run pip install '.[ray]'." in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
 
 

@@ -588,7 +588,7 @@ def test_a_missing_extra_is_named(
     start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without TensorBoard or accelerate, one line has the command that installs them."""
-    monkeypatch.setattr("milco_pyserini.train.cli.find_spec", lambda name: None)
+    monkeypatch.setattr("milco_pyserini.errors.find_spec", lambda name: None)
     assert main(sap(start, bitext, tmp_path / "run")) == 2
     assert "pip install '.[train]'" in capfd.readouterr().err
 

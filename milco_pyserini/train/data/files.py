@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from milco_pyserini.corpora.records import BadLineError
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.io.files import visible_files
 
 
@@ -31,6 +31,7 @@ def parse_json(line: bytes) -> dict[str, Any]:
 
 def open_parquet(path: Path, *columns: str) -> Any:
     """Open a Parquet file with these columns. Raises MilcoError if it is damaged or lacks one."""
+    require_package("pyarrow", "parquet", str(path))
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 

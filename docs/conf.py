@@ -18,8 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "milco_pyserini"
 # Public modules besides packages with __all__ and the homes of what the root package exports.
 MODULES = (
-    *("encode.corpus", "encode.plan", "encode.query_table", "explain.explainer", "explain.explanation"),
-    *("serve.server", "errors", "options", "request"),
+    *("encode.contract", "encode.plan", "encode.query_table", "engines.qdrant", "engines.seismic"),
+    *(
+        "explain.explainer",
+        "explain.explanation",
+        "model.modeling",
+        "serve.server",
+        "errors",
+        "options",
+        "registry",
+        "request",
+    ),
 )
 SECTIONS = {
     "Guide": "README python encoding indexing hybrid export cluster serving deployment seismic checkpoints",

@@ -9,33 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 # For type checkers and editors.
 if TYPE_CHECKING:
-    from milco_pyserini.encode.contract import MilcoDocumentEncoder as MilcoDocumentEncoder
-    from milco_pyserini.encode.contract import MilcoQueryEncoder as MilcoQueryEncoder
+    from milco_pyserini.corpora import open_corpus as open_corpus
+    from milco_pyserini.encode.corpus import encode_corpus as encode_corpus
     from milco_pyserini.encode.encoder import MilcoEncoder as MilcoEncoder
     from milco_pyserini.encode.opening import load_encoder as load_encoder
+    from milco_pyserini.eval import evaluate as evaluate
+    from milco_pyserini.index import Hits as Hits
     from milco_pyserini.index import Index as Index
-    from milco_pyserini.model.modeling import MilcoConfig as MilcoConfig
-    from milco_pyserini.model.modeling import MilcoModel as MilcoModel
     from milco_pyserini.search import Searcher as Searcher
     from milco_pyserini.sparse import SparseBatch as SparseBatch
     from milco_pyserini.sparse import VectorStore as VectorStore
-    from milco_pyserini.sparse import Vocabulary as Vocabulary
 
 __version__ = "0.3.0"
 
 # Public name -> module that defines it.
 _LAZY = {
-    "MilcoConfig": "milco_pyserini.model.modeling",
-    "MilcoModel": "milco_pyserini.model.modeling",
     "MilcoEncoder": "milco_pyserini.encode.encoder",
-    "MilcoQueryEncoder": "milco_pyserini.encode.contract",
-    "MilcoDocumentEncoder": "milco_pyserini.encode.contract",
     "load_encoder": "milco_pyserini.encode.opening",
-    "Index": "milco_pyserini.index",
-    "Searcher": "milco_pyserini.search",
     "SparseBatch": "milco_pyserini.sparse",
+    "encode_corpus": "milco_pyserini.encode.corpus",
     "VectorStore": "milco_pyserini.sparse",
-    "Vocabulary": "milco_pyserini.sparse",
+    "Index": "milco_pyserini.index",
+    "Hits": "milco_pyserini.index",
+    "Searcher": "milco_pyserini.search",
+    "open_corpus": "milco_pyserini.corpora",
+    "evaluate": "milco_pyserini.eval",
 }
 
 __all__ = ["__version__", *sorted(_LAZY)]

@@ -69,7 +69,7 @@ class _PyseriniEncoder:
 class MilcoDocumentEncoder(_PyseriniEncoder):
     """Pyserini's document encoder: texts to {term: impact}, impact = round(weight x scale) >= 1.
 
-    >>> from milco_pyserini import MilcoDocumentEncoder
+    >>> from milco_pyserini.encode.contract import MilcoDocumentEncoder
     >>> encoder = MilcoDocumentEncoder("mini")
     >>> vectors = encoder.encode(["The Nile is a river."], titles=["Nile"])
 
@@ -117,7 +117,7 @@ class MilcoDocumentEncoder(_PyseriniEncoder):
 class MilcoQueryEncoder(_PyseriniEncoder):
     """Pyserini's query encoder: one text to {term: impact}.
 
-    >>> from milco_pyserini import MilcoQueryEncoder
+    >>> from milco_pyserini.encode.contract import MilcoQueryEncoder
     >>> encoder = MilcoQueryEncoder("mini")
     >>> impacts = encoder.encode("Wer erfand das Telefon?")
 

@@ -23,7 +23,7 @@ def search_request(
 ) -> EngineRequest:
     """Return the request by which an application searches an exported collection for a text.
 
-    >>> from milco_pyserini import MilcoQueryEncoder
+    >>> from milco_pyserini.encode.contract import MilcoQueryEncoder
     >>> encoder = MilcoQueryEncoder("mini")
     >>> path, body = search_request("elasticsearch", "sample", encoder, "Nani aligundua penisilini?", k=3)
     >>> path, body["size"]

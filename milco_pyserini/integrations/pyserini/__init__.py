@@ -1,6 +1,6 @@
 """Run Pyserini with MILCO: Java started, and MILCO checkpoints known to Pyserini's commands.
 
-from milco_pyserini import MilcoQueryEncoder
+from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.integrations.pyserini import start_java
 
 start_java()  # before Pyserini is imported

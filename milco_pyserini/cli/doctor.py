@@ -1,7 +1,6 @@
 """milco doctor: check the machine, the packages, Java and the encoders, and report how to get what is missing."""
 
 import importlib.metadata
-import itertools
 import os
 import platform
 import shutil
@@ -12,16 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from milco_pyserini import __version__, jvm
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
 
 DISTRIBUTION = "milco-pyserini"
 INCOMPLETE = 1
@@ -38,13 +34,11 @@ heap = autoclass("java.lang.Runtime").getRuntime().maxMemory() >> 20
 print(f"Lucene {autoclass('org.apache.lucene.util.Version').LATEST.toString()}, heap up to {heap} MiB")
 """
 
-# Name of a repository, without its owner -> a text, and the weights of some pieces of the pivot view and of the source
-# view that its model card prints.
-PUBLISHED: dict[str, tuple[str, dict[str, float], dict[str, float]]] = {
+# Name of a repository, without its owner -> a text, and the weights of some of its terms that the model card prints.
+PUBLISHED = {
     "milco-650m": (
         "巴尔的摩：美国最伟大的城市",
-        {"baltimore": 1.6522579193115234, "city": 1.322, "greatest": 1.119, "usa": 0.929},
-        {"</s>": 2.094, "伟大的": 0.777, "美国": 0.684},
+        {"baltimore": 1.652, "city": 1.322, "greatest": 1.119, "usa": 0.929, "m_</s>": 2.094, "m_伟大的": 0.777},
     )
 }
 # The authors print bfloat16. On milco-mini's 12 layers, the strongest weights of float32 and bfloat16 differ by up to
@@ -104,31 +98,23 @@ def packages() -> Iterator[CheckResult]:
     except importlib.metadata.PackageNotFoundError:
         raise MilcoError(f"{DISTRIBUTION} is not installed", hint="pip install -e .") from None
     requirements = [Requirement(text) for text in about.get_all("Requires-Dist") or ()]
-    extras = sorted({*(about.get_all("Provides-Extra") or ())} - {"dev", "docs"})
-    lines: dict[str, list[tuple[Requirement, str]]] = {extra: [] for extra in ("", *extras)}
-    for requirement, extra in itertools.product(requirements, lines):
-        marker = requirement.marker
-        if ("extra" in str(marker or "")) == bool(extra) and (marker is None or marker.evaluate({"extra": extra})):
-            lines[extra].append((requirement, _problem(requirement)))
-    for requirement, problem in lines.pop(""):
-        fix = f"pip install '{requirement.name}{requirement.specifier}'" if problem else ""
-        what = problem or importlib.metadata.version(requirement.name)
-        yield CheckResult(requirement.name, MISSING if fix else GOOD, what, fix)
-    for extra, checked in lines.items():
-        what = ", ".join(f"{requirement.name} {problem}" for requirement, problem in checked if problem)
-        fix = f"pip install '.[{extra}]'" if what else ""
-        yield CheckResult(f"extra {extra}", NOTE if fix else GOOD, what or "installed", fix)
-
-
-def _problem(requirement: "Requirement") -> str:
-    """Return why a requirement is not met, or ""."""
-    try:
-        version = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
-        return "is not installed"
-    return (
-        "" if requirement.specifier.contains(version, prereleases=True) else f"{version} is not {requirement.specifier}"
-    )
+    for extra in ("", *sorted({*(about.get_all("Provides-Extra") or ())} - {"dev", "docs"})):
+        good, bad = [], []
+        for item in requirements:
+            marker = item.marker
+            if ("extra" in str(marker)) != bool(extra) or (marker and not marker.evaluate({"extra": extra})):
+                continue
+            try:
+                version = importlib.metadata.version(item.name)
+                is_met = item.specifier.contains(version, prereleases=True)
+            except importlib.metadata.PackageNotFoundError:
+                version, is_met = "is not installed", False
+            (good if is_met else bad).append((f"{item.name} {version}", f"'{item.name}{item.specifier}'"))
+        fix = "pip install " + (f"'.[{extra}]'" if extra else " ".join(wanted for _, wanted in bad)) if bad else ""
+        state = GOOD if not bad else NOTE if extra else MISSING
+        yield CheckResult(
+            f"[{extra}]" if extra else "requirements", state, ", ".join(text for text, _ in bad or good), fix
+        )
 
 
 def java() -> Iterator[CheckResult]:
@@ -175,19 +161,14 @@ def encoder(name: str) -> Iterator[CheckResult]:
     if known is None:
         yield CheckResult("published weights", NOTE, f"none are known of {name}, only of {', '.join(PUBLISHED)}")
         return
-    text, *views = known
-    pieces, batch = [*loaded.vocabulary.english, *loaded.vocabulary.source], loaded.encode(text)
-    wrong = []
-    for view, weights in zip(("pivot", "source"), views, strict=True):
-        vector = batch.view(view) if weights else batch.take([])
-        found = {pieces[column]: weight for column, weight in zip(vector.columns, vector.weights, strict=True)}
-        wrong += [
-            f"{piece} ({view}) {found.get(piece, 0):.4f} instead of {weight:.4f}"
-            for piece, weight in weights.items()
-            if abs(found.get(piece, 0) - weight) > _TOLERANCE * max(1.0, weight)
-        ]
-    count = sum(map(len, views))
-    what = f"{count - len(wrong)} of {count} are as published for {text!r}"
+    text, weights = known
+    found = loaded.encode(text).to_dicts(loaded.vocabulary)[0]
+    wrong = [
+        f"{term} {found.get(term, 0):.4f} instead of {weight:.4f}"
+        for term, weight in weights.items()
+        if abs(found.get(term, 0) - weight) > _TOLERANCE * max(1.0, weight)
+    ]
+    what = f"{len(weights) - len(wrong)} of {len(weights)} are as published for {text!r}"
     if wrong:
         wrong.append("the network is read otherwise than by its authors, or is of another revision (NAME@REVISION)")
     yield CheckResult("published weights", MISSING if wrong else GOOD, what, "\n".join(wrong))

@@ -58,6 +58,7 @@ from broken_checkpoints import CHECKPOINTS, Change, load_checkpoint, write_check
 from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
 from server_faults import server_trials
 
+from milco_pyserini.cli.main import MAINS
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
@@ -554,8 +555,8 @@ def preload() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    for name in _COMMANDS:
-        __import__(f"milco_pyserini.cli.{name}")
+    for command in _COMMANDS:
+        MAINS.get(command)
     for name in ("encode.encoder", "index.directory", "search.topics", "train.run"):
         __import__(f"milco_pyserini.{name}")
 

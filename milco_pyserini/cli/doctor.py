@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -188,11 +187,7 @@ def examine(title: str, check: Callable[[], Iterable[CheckResult]]) -> Iterator[
         yield from check()
     except MilcoError as error:
         yield CheckResult(title, MISSING, error.message, error.hint)
-    except ImportError as error:
-        package = (error.name or "").partition(".")[0]
-        fix = f"pip install {package}" if package and find_spec(package) is None else ""
-        yield CheckResult(title, MISSING, f"cannot be imported: {error}", fix)
-    except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+    except (ImportError, OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
         yield CheckResult(title, MISSING, f"cannot be used: {error}")
 
 

@@ -22,11 +22,11 @@ from topical_vectors import write_topical_store
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export import Export
+from milco_pyserini.export import ExportJob
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.elasticsearch_documents import FIELD
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import Vectors
+from milco_pyserini.export.protocol import ImpactStore
 from milco_pyserini.export.server import client, fill
 from milco_pyserini.options import option
 
@@ -66,7 +66,7 @@ def command(options: LoadOptions) -> None:
         rates: dict[str, list[float]] = {"bulk helper": [], "milco export": []}
         for _ in range(options.repeats):
             for system, load in (("bulk helper", load_by_helper), ("milco export", load_by_export)):
-                export = Export(Vectors.open(path), INDEX)
+                export = ExportJob(ImpactStore.open(path), INDEX)
                 try:
                     seconds = load(server, export, options.url)
                 finally:
@@ -77,7 +77,7 @@ def command(options: LoadOptions) -> None:
     sys.stdout.write(tabulate([*rows, ("ratio", f"{statistics.median(ratios):.2f}")], tablefmt="plain") + "\n")
 
 
-def load_by_helper(server: Any, export: Export, url: str) -> float:
+def load_by_helper(server: Any, export: ExportJob, url: str) -> float:
     """Return the seconds of opensearchpy.helpers.bulk with its defaults."""
     target = OpenSearchTarget()
     mappings = target.mapping("")["mappings"]
@@ -89,7 +89,7 @@ def load_by_helper(server: Any, export: Export, url: str) -> float:
     return time.perf_counter() - started
 
 
-def load_by_export(server: Any, export: Export, url: str) -> float:
+def load_by_export(server: Any, export: ExportJob, url: str) -> float:
     """Return the seconds of milco export, without the comparison of scores."""
     export.progress = timed = Timed("documents", len(export.documents))
     started = time.perf_counter()

@@ -23,10 +23,10 @@ from topical_vectors import write_topical_store
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export import Export
+from milco_pyserini.export import ExportJob
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import Vector, Vectors
+from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.export.remote import export_index
 from milco_pyserini.export.server import client
 from milco_pyserini.index import open_index
@@ -55,12 +55,12 @@ def command(options: RemoteSearchOptions) -> None:
         path, index = options.vectors or Path(name) / "vectors", Path(name) / "index"
         if options.vectors is None:
             write_topical_store(path, options.documents, both_views=True)
-        vectors = Vectors.open(path)
+        vectors = ImpactStore.open(path)
         documents = (vector for vector in vectors if vector.terms)
         queries = [strongest(vector) for vector in islice(documents, QUERIES)]
         weights = [{term: impact / vectors.about.scale for term, impact in one.weights.items()} for one in queries]
         try:
-            export_index(Export(vectors, INDEX), target, Access((options.url,)), index)
+            export_index(ExportJob(vectors, INDEX), target, Access((options.url,)), index)
             with open_index(index).searcher() as searcher:
                 for k in (10, 100, 1000):
                     bodies = [target.search_request(query, INDEX, k).body for query in queries]
@@ -84,11 +84,11 @@ def command(options: RemoteSearchOptions) -> None:
     sys.stdout.write(tabulate(rows, ("", "raw _msearch", "milco search", "ratio"), tablefmt="plain") + "\n")
 
 
-def strongest(vector: Vector) -> Vector:
+def strongest(vector: ImpactDocument) -> ImpactDocument:
     """Return the strongest terms of a document as a query."""
     best = sorted(zip(vector.impacts, vector.columns, vector.terms, strict=True), reverse=True)[:TERMS]
     impacts, columns, terms = map(list, zip(*best, strict=True))
-    return Vector("", terms, columns, impacts)
+    return ImpactDocument("", terms, columns, impacts)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,8 +11,8 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.index import Index, build_index, find_engine
-from milco_pyserini.index.lookup import CorpusLookup, open_lookup
-from milco_pyserini.index.protocol import DocumentLookup
+from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
+from milco_pyserini.index.protocol import DocStore
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
@@ -52,15 +52,15 @@ def query_encoder() -> MilcoQueryEncoder:
     return open_query_encoder(store().manifest, device="cpu")
 
 
-def documents(of: Index) -> CorpusLookup:
+def documents(of: Index) -> CorpusDocStore:
     """Return the documents of an index."""
-    lookup = open_lookup(of, of.searcher())
+    lookup = open_doc_store(of, of.searcher())
     assert lookup is not None
     return lookup
 
 
 def explainer(
-    of: Index, documents: DocumentLookup | None = None, vectors: VectorStore | PlainStore | None = None
+    of: Index, documents: DocStore | None = None, vectors: VectorStore | PlainStore | None = None
 ) -> Explainer:
     """Open an explainer, by default without documents and vectors."""
     return Explainer(of, query_encoder(), documents, vectors)

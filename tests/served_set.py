@@ -11,7 +11,7 @@ from pages import EVIL
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.index import Index
 from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
 _ROOT = tempfile.TemporaryDirectory(prefix="served-")
@@ -56,4 +56,4 @@ def searcher() -> Searcher:
 
 def service(**options: int) -> SearchService:
     """Open a service over the index."""
-    return SearchService(OpenedIndex(searcher()), **options)
+    return SearchService(IndexSnapshot(searcher()), **options)

@@ -1,6 +1,5 @@
 """Commands without servers, shards and Ray run where a system lacks fcntl, resource, /proc and POSIX signals."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,8 +12,8 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.languages import detect_languages
 from milco_pyserini.encode.ray_launcher import validate_ray
 from milco_pyserini.engines.qdrant import Qdrant
-from milco_pyserini.errors import MilcoError
 from milco_pyserini.engines.seismic import Seismic
+from milco_pyserini.errors import MilcoError
 
 TESTS = Path(__file__).parent
 # doctor ends with 1 if something is not installed.

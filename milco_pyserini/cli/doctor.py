@@ -98,7 +98,8 @@ def packages() -> Iterator[CheckResult]:
         raise MilcoError(f"{DISTRIBUTION} is not installed", hint="pip install -e .") from None
     requirements = [Requirement(text) for text in about.get_all("Requires-Dist") or ()]
     for extra in ("", *sorted({*(about.get_all("Provides-Extra") or ())} - {"dev", "docs"})):
-        good, bad = [], []
+        good: list[tuple[str, str]] = []
+        bad: list[tuple[str, str]] = []
         for item in requirements:
             marker = item.marker
             if ("extra" in str(marker)) != bool(extra) or (marker and not marker.evaluate({"extra": extra})):

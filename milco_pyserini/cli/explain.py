@@ -123,14 +123,14 @@ def _open_explainer(options: ExplainOptions) -> "Explainer":
     """Open the index; its documents and vectors are checked before the encoder is loaded."""
     from milco_pyserini.explain.contributions import find_store
     from milco_pyserini.explain.explainer import Explainer, indexed_weights
-    from milco_pyserini.index.weights import EngineWeights
+    from milco_pyserini.index.weights import TermImpacts
     from milco_pyserini.search.searcher import Searcher
 
     path, device = options.index or only_index(), options.device
     opened = Searcher.open(path, options.encoder, device=device, dtype=options.dtype, corpus=options.corpus).one()
     index, searcher = opened.index, opened.engine_searcher
     for docid in options.doc:
-        indexed_weights(EngineWeights(searcher, index), index, docid, [])
+        indexed_weights(TermImpacts(searcher, index), index, docid, [])
     store = find_store(index, options.vectors)
     return Explainer(index, cast("MilcoQueryEncoder", opened.query_encoder), opened.lookup, store, searcher)
 

@@ -15,7 +15,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
 from milco_pyserini.encode.parts import EncodedPart
 from milco_pyserini.encode.plan import EncodePlan
-from milco_pyserini.errors import MilcoError, ParameterError, parameter, require_package
+from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, require_package
 
 # At least the size of struct sigaction on any Linux.
 _SIGACTION_BYTES = 256

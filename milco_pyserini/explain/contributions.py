@@ -9,7 +9,7 @@ from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.index import Index
 from milco_pyserini.index.protocol import EXACT_INTEGER
-from milco_pyserini.io.records import EXPLAIN, StoreManifest, must_agree
+from milco_pyserini.io.records import EXPLAIN, StoreManifest, fields_to_match
 from milco_pyserini.sparse import SOURCE, VIEWS, PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
 from milco_pyserini.sparse.pruning import PruningRule
 from milco_pyserini.sparse.quantization import quantize
@@ -71,7 +71,9 @@ def find_store(index: Index, path: Path | None = None) -> VectorStore | PlainSto
     is_plain = bool(index.vectors.plain)
 
     def difference(store: VectorStore | PlainStore) -> str | None:
-        pairs = ((name, getattr(store.manifest, name), getattr(index.vectors, name)) for name in must_agree(EXPLAIN))
+        pairs = (
+            (name, getattr(store.manifest, name), getattr(index.vectors, name)) for name in fields_to_match(EXPLAIN)
+        )
         return next((name for name, given, indexed in pairs if given != indexed), None)
 
     if path is not None:

@@ -14,8 +14,8 @@ from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import BalanceTerm, DocumentLookup, EngineSearcher
-from milco_pyserini.index.weights import EngineWeights
+from milco_pyserini.index.protocol import BalanceTerm, DocStore, EngineSearcher
+from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary
 
@@ -75,7 +75,7 @@ class Explainer:
         self,
         index: Index,
         encoder: "MilcoQueryEncoder",
-        documents: DocumentLookup | None = None,
+        documents: DocStore | None = None,
         store: VectorStore | PlainStore | None = None,
         searcher: EngineSearcher | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Explainer:
         if searcher is None:
             index, searcher = index.open_searcher()
         self.index, self._searcher = index, searcher
-        self._engine = EngineWeights(searcher, index)
+        self._engine = TermImpacts(searcher, index)
 
     def explain(
         self, query: str, docids: Sequence[str] = (), request: SearchRequest = _THREE_HITS
@@ -254,9 +254,7 @@ class Explainer:
         return _EncodedDocument(trace=trace, weights=trace.indexed)
 
 
-def indexed_weights(
-    engine: EngineWeights, index: Index, docid: str, terms: Sequence[str]
-) -> Mapping[str, float] | None:
+def indexed_weights(engine: TermImpacts, index: Index, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:
     """Return a document's weights of terms in the index, in the engine's numbers; None if the index cannot be read.
 
     Raises:

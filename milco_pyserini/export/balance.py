@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.protocol import ImpactDocument
 from milco_pyserini.index.documents import filter_text
 from milco_pyserini.index.storage import map_array
 from milco_pyserini.io.files import atomic_file
@@ -29,7 +29,7 @@ class LanguageSums:
         self._sums: dict[str, NDArray[np.int64]] = {}
         self.sizes: dict[str, int] = {}
 
-    def add(self, vector: Vector) -> None:
+    def add(self, vector: ImpactDocument) -> None:
         """Add a document; one without a language counts as the language ""."""
         language = filter_text((vector.document or {}).get(FIELD, ""))
         self.sizes[language] = self.sizes.get(language, 0) + 1

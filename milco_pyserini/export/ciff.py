@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from milco_pyserini.export.protocol import Export, Target, write_lines
+from milco_pyserini.export.protocol import ExportJob, ExportTarget, write_lines
 
 
-class CiffTarget(Target):
+class CiffTarget(ExportTarget):
     """A term frequency is an impact. All postings are held in memory, about 24 bytes each."""
 
     name = "ciff"
     title = "CIFF"
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write index.ciff, and queries.jsonl: {"id", "vector": {term: impact}} on each line."""
         ids, lengths, totals = [], [], []
         columns, impacts = [np.empty(0, np.int32)], [np.empty(0, np.int32)]

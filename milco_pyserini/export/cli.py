@@ -99,7 +99,7 @@ def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.export.access import Access
     from milco_pyserini.export.directory import export_files
-    from milco_pyserini.export.protocol import Collection, Export, Vectors
+    from milco_pyserini.export.protocol import Collection, ExportJob, ImpactStore
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.remote import export_index
     from milco_pyserini.export.server import connect
@@ -122,9 +122,9 @@ def command(options: ExportOptions) -> None:
     access = Access.named(options.url)
     if options.url:
         target.validate_urls(access.urls)
-    documents = Vectors.open(options.vectors, options.prune)
-    topics = None if options.topics is None else Vectors.open(options.topics)
-    since = None if options.since is None else Vectors.open(options.since, options.prune)
+    documents = ImpactStore.open(options.vectors, options.prune)
+    topics = None if options.topics is None else ImpactStore.open(options.topics)
+    since = None if options.since is None else ImpactStore.open(options.since, options.prune)
     corpus = None
     if options.store:
         if options.url:
@@ -133,7 +133,7 @@ def command(options: ExportOptions) -> None:
         first = texts_before(documents.manifest.parts, options.shard_id, options.shard_num)
         corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
     shares = options.shard_id, options.shard_num, options.shards, options.replicas
-    export = Export(documents, collection, topics, since, corpus, *shares)
+    export = ExportJob(documents, collection, topics, since, corpus, *shares)
     if options.url:
         export_index(export, target, access, output, options.overwrite)
     else:

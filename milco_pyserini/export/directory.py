@@ -8,7 +8,7 @@ from typing import Any
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.errors import MilcoError, ParameterError
-from milco_pyserini.export.protocol import Export, Target, render
+from milco_pyserini.export.protocol import ExportJob, ExportTarget, render
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.shards import shard_name
 from milco_pyserini.io.artifact import Action, Artifact
@@ -28,7 +28,7 @@ from milco_pyserini.sparse.store import VOCABULARY
 FORMAT_VERSION = 1
 
 
-def export_files(export: Export, target: Target, output: Path, overwrite: bool = False) -> ExportManifest:
+def export_files(export: ExportJob, target: ExportTarget, output: Path, overwrite: bool = False) -> ExportManifest:
     """Write the files of an export to the directory output, which exists only when it is complete.
 
     A shard has a subdirectory of its own. If the directory holds the same export already, nothing is written.
@@ -90,7 +90,7 @@ def export_files(export: Export, target: Target, output: Path, overwrite: bool =
     return manifest
 
 
-def report(export: Export, target: Target) -> None:
+def report(export: ExportJob, target: ExportTarget) -> None:
     """Log documents that were left out or deleted, and impacts that the target rounds."""
     if export.empty:
         log(f"Skipped {counted(export.empty, 'document')} without terms, which no query can find")

@@ -16,10 +16,10 @@ from milco_pyserini.export.protocol import (
     RANK_CONSTANT,
     Collection,
     EngineRequest,
-    Export,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
     Server,
-    Target,
-    Vector,
     write_lines,
     write_parts,
 )
@@ -29,7 +29,7 @@ from milco_pyserini.index.documents import DocumentSchema
 from milco_pyserini.io.files import write_json
 
 
-class ElasticsearchTarget(Target):
+class ElasticsearchTarget(ExportTarget):
     """Bodies of its REST API: mapping, bulk requests, and one multi-search with all queries."""
 
     name = "elasticsearch"
@@ -55,11 +55,11 @@ class ElasticsearchTarget(Target):
             about["properties"] |= stored_properties(schema, lacking)
         return {"settings": SETTINGS, "mappings": about}
 
-    def query(self, vector: Vector) -> dict[str, Any]:
+    def query(self, vector: ImpactDocument) -> dict[str, Any]:
         """Return the query for a vector."""
         return {"sparse_vector": {"field": FIELD, "prune": False, "query_vector": vector.weights}}
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write mapping.json, documents-*.ndjson, and queries.ndjson with queries.ids, the ids in its order."""
         write_json(directory / "mapping.json", self.mapping(export.statement, export.place.schema))
         write_parts(directory, "documents", "ndjson", self._bulk(export))
@@ -69,18 +69,18 @@ class ElasticsearchTarget(Target):
             write_lines(directory / "queries.ndjson", lines)
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def _bulk(self, export: Export) -> Iterator[bytes]:
+    def _bulk(self, export: ExportJob) -> Iterator[bytes]:
         for vector in self.documents(export):
             yield orjson.dumps({"index": {"_id": vector.id}}) + b"\n" + orjson.dumps(source(vector))
         for docid in export.deleted:
             yield orjson.dumps({"delete": {"_id": docid}})
 
-    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are _id."""
         body = {"size": k, "_source": False, "query": self.query(query)}
         return EngineRequest(f"/{collection}/_search", body)
 
-    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+    def hybrid_request(self, query: ImpactDocument, text: str, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request with the retriever rrf, which needs a license of Elastic."""
         retrievers = [{"standard": {"query": query}} for query in (self.query(query), text_query(text))]
         depths = {"rank_window_size": max(k, HYBRID_DEPTH), "rank_constant": RANK_CONSTANT}
@@ -103,6 +103,6 @@ class ElasticsearchTarget(Target):
         if version.build_flavor != "serverless":
             validate_version(self.title, version.number, (8, 19), (9, 1))
 
-    def score(self, query: Vector, score: float) -> float:
+    def score(self, query: ImpactDocument, score: float) -> float:
         """Return the score of a hit in units of impacts."""
         return score

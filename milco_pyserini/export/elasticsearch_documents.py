@@ -12,7 +12,7 @@ import orjson
 
 from milco_pyserini.errors import shown
 from milco_pyserini.export.faults import ServerError
-from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.protocol import ImpactDocument
 from milco_pyserini.index.documents import (
     LANGUAGE,
     MAX_VALUE_BYTES,
@@ -73,7 +73,7 @@ def flat_properties(properties: Mapping[str, Any], prefix: str = "") -> Iterator
             yield prefix + name, value
 
 
-def source(vector: Vector) -> dict[str, Any]:
+def source(vector: ImpactDocument) -> dict[str, Any]:
     """Return the source of a document."""
     return {FIELD: vector.weights} | ({} if vector.document is None else stored_source(vector.document))
 

@@ -25,7 +25,7 @@ from milco_pyserini.export.elasticsearch_documents import (
     text_query,
 )
 from milco_pyserini.export.faults import ServerError
-from milco_pyserini.export.protocol import Collection, TextServer, Vector
+from milco_pyserini.export.protocol import Collection, ImpactDocument, TextServer
 from milco_pyserini.export.rest import BAD_REQUEST, BUSY, FORBIDDEN, NOT_FOUND, Rest, cause_of
 from milco_pyserini.export.server import BATCH
 from milco_pyserini.index.documents import FieldFilters, filter_text
@@ -164,7 +164,7 @@ class ElasticsearchServer(TextServer):
         body = {"docs": [{"_id": docid, "_source": False} for docid in ids]}
         return {document.id for document in self._found(body)}
 
-    def write(self, vectors: list[Vector]) -> None:
+    def write(self, vectors: list[ImpactDocument]) -> None:
         documents = ((vector.id, source(vector)) for vector in vectors)
         if self._has_docids:
             documents = ((docid, document | {DOCID: docid}) for docid, document in documents)
@@ -214,7 +214,7 @@ class ElasticsearchServer(TextServer):
                 return int(value)
         return _LEAST_CLAUSES
 
-    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
         searches = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
         bodies = [self._prepared(body, filters) for body in searches]
@@ -230,9 +230,11 @@ class ElasticsearchServer(TextServer):
         found = self._searched(bodies, search_type="dfs_query_then_fetch")
         return [[(self._docid(hit), hit.score) for hit in hits] for hits in found]
 
-    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+    def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
         """Return the scores of queries of one term, which are the named parts of a query for these documents."""
-        units = [Vector("", [term], [column], [1]) for term, column in zip(query.terms, query.columns, strict=True)]
+        units = [
+            ImpactDocument("", [term], [column], [1]) for term, column in zip(query.terms, query.columns, strict=True)
+        ]
         named = [{"bool": {"must": self._target.query(unit), "_name": str(place)}} for place, unit in enumerate(units)]
         path = f"{self._index}/_search?include_named_queries_score=true&allow_partial_search_results=false"
         found: dict[str, dict[str, int]] = {}

@@ -14,10 +14,10 @@ from milco_pyserini.export.protocol import (
     HITS,
     Collection,
     EngineRequest,
-    Export,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
     Server,
-    Target,
-    Vector,
     common_impacts,
     write_lines,
     write_parts,
@@ -38,7 +38,7 @@ _MOST_HITS = 16_384
 _ATTEMPT = 60.0
 
 
-class MilvusTarget(Target):
+class MilvusTarget(ExportTarget):
     """Bodies of its REST API: the collection, rows to insert or replace, and one search with all queries."""
 
     name = "milvus"
@@ -51,7 +51,7 @@ class MilvusTarget(Target):
     # The limit of a JSON field.
     max_document_bytes = 65_536
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write schema.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids."""
         name = export.collection
         fields: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ class MilvusTarget(Target):
             write_json(directory / "queries.json", _search(name, export.topics, HITS))
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def documents(self, export: Export) -> Iterator[Vector]:
+    def documents(self, export: ExportJob) -> Iterator[ImpactDocument]:
         """Yield the documents to write. Raises MilcoError for one whose id cannot be in a filter."""
         for vector in super().documents(export):
             if _CONTROL.search(vector.id):
@@ -82,7 +82,7 @@ class MilvusTarget(Target):
                 )
             yield vector
 
-    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
         return EngineRequest("/v2/vectordb/entities/search", _search(collection, [query], k))
 
     def connect(self, access: Access, collection: Collection) -> "MilvusServer":
@@ -139,7 +139,7 @@ class MilvusServer(Server):
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid"], **_latest())
         return {row["docid"] for row in found}
 
-    def write(self, vectors: list[Vector]) -> None:
+    def write(self, vectors: list[ImpactDocument]) -> None:
         self.client.upsert(self._name, list(map(row, vectors)))
 
     def delete(self, ids: list[str]) -> None:
@@ -153,7 +153,7 @@ class MilvusServer(Server):
     def count(self) -> int:
         return self.client.query(self._name, filter="", output_fields=["count(*)"], **_latest())[0]["count(*)"]
 
-    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request. Raises MilcoError for more than Milvus returns."""
         if k > _MOST_HITS:
             raise MilcoError(
@@ -167,7 +167,7 @@ class MilvusServer(Server):
         found = self.client.search(self._name, vectors, **options, **_latest())
         return [[(hit["docid"], hit["distance"]) for hit in hits] for hits in found]
 
-    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+    def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
         found = self.client.query(self._name, filter=_filter(ids), output_fields=["docid", FIELD], **_latest())
         return {row["docid"]: common_impacts(query, row[FIELD]) for row in found}
 
@@ -185,18 +185,18 @@ def _latest() -> dict[str, Any]:
     return {"consistency_level": "Strong", "timeout": remaining(_ATTEMPT)}
 
 
-def row(vector: Vector) -> dict[str, Any]:
+def row(vector: ImpactDocument) -> dict[str, Any]:
     """Return a document as a row."""
     document = {} if vector.document is None else {DOCUMENT: vector.document}
     return {"docid": vector.id, FIELD: weights(vector)} | document
 
 
-def weights(vector: Vector) -> dict[str, float]:
+def weights(vector: ImpactDocument) -> dict[str, float]:
     """Return {column: impact}; Milvus takes floats only."""
     return {str(column): float(impact) for column, impact in zip(vector.columns, vector.impacts, strict=True)}
 
 
-def _search(collection: str, queries: Iterable[Vector], k: int) -> dict[str, Any]:
+def _search(collection: str, queries: Iterable[ImpactDocument], k: int) -> dict[str, Any]:
     about = {"collectionName": collection, "annsField": FIELD, "limit": k, "outputFields": ["docid"]}
     return about | {"data": [weights(query) for query in queries]}
 

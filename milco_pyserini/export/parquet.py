@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.errors import require_package
-from milco_pyserini.export.protocol import Export, Target, Vector, render
+from milco_pyserini.export.protocol import ExportJob, ExportTarget, ImpactDocument, render
 from milco_pyserini.index.capabilities import Capability
 
 _VECTORS = 4096
 _TYPES = {"id": "string", "term": "string", "column": "int32", "impact": "int32", "weight": "float32"}
 
 
-class ParquetTarget(Target):
+class ParquetTarget(ExportTarget):
     """One row per document and term in documents.parquet, the same for queries, and the SQL that searches."""
 
     name = "parquet"
     title = "Parquet"
     capabilities = frozenset({Capability.UPDATE})
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write documents.parquet, queries.parquet, deleted.parquet (docids to remove) and search.sql."""
         require_package("pyarrow", "parquet", "target parquet")
         import pyarrow as pa
@@ -34,7 +34,7 @@ class ParquetTarget(Target):
             render("parquet.search.sql", export, directory / "search.sql")
 
 
-def _write(path: Path, vectors: Iterable[Vector], scale: float) -> None:
+def _write(path: Path, vectors: Iterable[ImpactDocument], scale: float) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 

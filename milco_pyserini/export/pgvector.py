@@ -15,7 +15,16 @@ import orjson
 
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.export.access import Access, remaining
-from milco_pyserini.export.protocol import FILLED, Collection, Export, Server, Target, Vector, common_impacts, render
+from milco_pyserini.export.protocol import (
+    FILLED,
+    Collection,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
+    Server,
+    common_impacts,
+    render,
+)
 from milco_pyserini.export.server import client, validate_version
 from milco_pyserini.index.documents import FieldFilters, field_values, filter_text, range_bounds
 
@@ -36,7 +45,7 @@ _ZERO = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-class PgvectorTarget(Target):
+class PgvectorTarget(ExportTarget):
     """SQL for psql, and its data in the text form of COPY."""
 
     name = "pgvector"
@@ -46,7 +55,7 @@ class PgvectorTarget(Target):
     # Limit of a sparsevec.
     max_terms = 16_000
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write schema.sql, load.sql, search.sql, and their data: documents.copy, deleted.copy and queries.copy."""
         columns = len(export.documents.terms)
         _write(directory / "documents.copy", (row(vector, columns) for vector in self.documents(export)))
@@ -110,7 +119,7 @@ class PgvectorServer(Server):
         rows = self._execute(f"select docid from {self._table} where docid = any(%s)", (ids,))
         return {docid for (docid,) in rows}
 
-    def write(self, vectors: list[Vector]) -> None:
+    def write(self, vectors: list[ImpactDocument]) -> None:
         """Copy rows into a temporary table, and insert or replace them, in one transaction."""
         with self.client.transaction(), self.client.cursor() as cursor:
             cursor.execute(f"create temp table milco_incoming (like {self._table}) on commit drop")
@@ -129,7 +138,7 @@ class PgvectorServer(Server):
         """Return the number of rows, which are searchable at once."""
         return self._one(f"select count(*) from {self._table}")
 
-    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         condition, values = "", {"limit": k}
         if filters and self._schema is not None:
             condition, filtered = document_condition(filters, self._schema.fields)
@@ -143,7 +152,7 @@ class PgvectorServer(Server):
         # Rows without a common term have a score of 0.
         return [[(docid, score) for docid, score in rows if score > 0] for rows in found]
 
-    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+    def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
         found = {}
         sql = f"select docid, vector::text from {self._table} where docid = any(%s)"
         for docid, vector in self._execute(sql, (ids,)):
@@ -195,7 +204,7 @@ def _shut_down(descriptor: int) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def row(vector: Vector, columns: int) -> str:
+def row(vector: ImpactDocument, columns: int) -> str:
     """Return a line of COPY. In pgvector's text form the first column is 1."""
     pairs = ",".join(f"{column + 1}:{impact}" for column, impact in zip(vector.columns, vector.impacts, strict=True))
     line = f"{quoted(vector.id)}\t{{{pairs}}}/{columns}"

@@ -25,7 +25,7 @@ from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
 from milco_pyserini.index.vectors import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
-from milco_pyserini.io.records import EXPORT, StoreManifest, must_agree
+from milco_pyserini.io.records import EXPORT, StoreManifest, fields_to_match
 from milco_pyserini.registry import Registry
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
@@ -40,7 +40,7 @@ HITS = 10
 # Documents of each ranking that a hybrid search fuses, and the constant of reciprocal rank fusion.
 HYBRID_DEPTH, RANK_CONSTANT = 100, 60
 # Fields of a store's manifest by which users know the vectors of an export.
-_STATED = (*must_agree(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
+_STATED = (*fields_to_match(EXPORT), "encoder", "views", "lowercase", "max_length", "corpus", "corpus_hash")
 # Servers accept bodies of 32 MB (Qdrant) and more.
 _FILE_BYTES = 16 * 2**20
 # Documents whose stored fields are compared with those of a server at a time.
@@ -50,7 +50,7 @@ _COMPRESSION = 3
 _COLLECTION = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
-class Vector(NamedTuple):
+class ImpactDocument(NamedTuple):
     """A document or query with its terms in the order of their columns in vocabulary.json.
 
     impacts: integers of at least 1; document: what is stored with it, the JSON object that an index stores.
@@ -63,7 +63,7 @@ class Vector(NamedTuple):
     document: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, impacts: Mapping[str, int], columns: Mapping[str, int], name: str = "") -> "Vector":
+    def of(cls, impacts: Mapping[str, int], columns: Mapping[str, int], name: str = "") -> "ImpactDocument":
         """Return a query with those of its terms that have a column."""
         terms = sorted(impacts.keys() & columns.keys(), key=columns.__getitem__)
         return cls(name, terms, [columns[term] for term in terms], [impacts[term] for term in terms])
@@ -89,7 +89,7 @@ class EngineRequest(NamedTuple):
     body: dict[str, Any]
 
 
-class Vectors:
+class ImpactStore:
     """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
 
     def __init__(self, store: VectorStore, prune: Sequence[str] = ()) -> None:
@@ -100,7 +100,7 @@ class Vectors:
         self.manifest = structs.replace(source.manifest, scale=1.0)
 
     @classmethod
-    def open(cls, path: Path, prune: Sequence[str] = ()) -> "Vectors":
+    def open(cls, path: Path, prune: Sequence[str] = ()) -> "ImpactStore":
         """Open the vector store at path. Raises MilcoError if it has no vocabulary, which gives terms their columns."""
         if path.is_dir() and not (path / VOCABULARY).is_file():
             raise MilcoError(f"{path} has no {VOCABULARY}: an export needs a finished vector store of milco encode")
@@ -110,7 +110,7 @@ class Vectors:
     def fingerprint(self) -> str:
         """Checksum of what determines the vectors: the parts of the store, the encoder, the scale, and pruning."""
         parts = [part.checksum for part in self.manifest.parts]
-        about = {name: getattr(self.about, name) for name in must_agree(EXPORT)}
+        about = {name: getattr(self.about, name) for name in fields_to_match(EXPORT)}
         about["pruning"] = about["pruning"] or None
         return checksum_bytes(orjson.dumps([about, parts], option=orjson.OPT_SORT_KEYS))
 
@@ -124,28 +124,28 @@ class Vectors:
             kept, impacts = quantize(batch, self.about.scale)
             yield ids, replace(kept, weights=impacts.astype(np.float32))
 
-    def take_shard(self, shard_id: int, shard_num: int) -> "Vectors":
+    def take_shard(self, shard_id: int, shard_num: int) -> "ImpactStore":
         """Return only the vectors of one of shard_num shards, the fingerprint unchanged.
 
         Raises MilcoError if the store has fewer parts.
         """
-        return Vectors(self._store.take_shard(shard_id, shard_num), self._prune)
+        return ImpactStore(self._store.take_shard(shard_id, shard_num), self._prune)
 
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}."""
         return ((vector.id, vector.weights) for vector in self)
 
-    def __iter__(self) -> Iterator[Vector]:
+    def __iter__(self) -> Iterator[ImpactDocument]:
         for ids, batch in self.batches():
             for docid, (columns, weights) in zip(ids, batch.rows(), strict=True):
                 yield self.vector(docid, columns, weights)
 
-    def vector(self, docid: str, columns: NDArray[np.int32], weights: NDArray[np.float32]) -> Vector:
+    def vector(self, docid: str, columns: NDArray[np.int32], weights: NDArray[np.float32]) -> ImpactDocument:
         """Return a row of batches() as a Vector."""
         numbers, impacts = columns.tolist(), weights.astype(int).tolist()
-        return Vector(docid, [self.terms[column] for column in numbers], numbers, impacts)
+        return ImpactDocument(docid, [self.terms[column] for column in numbers], numbers, impacts)
 
-    def validate_fits(self, other: "Vectors") -> None:
+    def validate_fits(self, other: "ImpactStore") -> None:
         """Raise MilcoError if other vectors, such as topics, are not those of the same encoder."""
         validate_same_encoder(other.path, other.manifest, self.path, self.manifest)
         if self.terms != other.terms:
@@ -153,7 +153,7 @@ class Vectors:
 
 
 @dataclass
-class Export:
+class ExportJob:
     """Documents for a target, with queries, and with the store that the target already has.
 
     Args:
@@ -178,10 +178,10 @@ class Export:
             such shard.
     """
 
-    documents: Vectors
+    documents: ImpactStore
     collection: str
-    topics: Vectors | None = None
-    since: Vectors | None = None
+    topics: ImpactStore | None = None
+    since: ImpactStore | None = None
     corpus: CorpusDocuments | None = None
     shard_id: int = 0
     shard_num: int = 1
@@ -193,8 +193,8 @@ class Export:
     postings: int = 0
     id_with_space: str | None = None
     deleted: list[str] = field(default_factory=list)
-    outdated: Callable[[list[Vector]], Iterable[Vector]] = lambda _: ()
-    observe: Callable[[Vector], object] = lambda _: None
+    outdated: Callable[[list[ImpactDocument]], Iterable[ImpactDocument]] = lambda _: ()
+    observe: Callable[[ImpactDocument], object] = lambda _: None
 
     def __post_init__(self) -> None:
         validate_collection(self.collection)
@@ -224,12 +224,12 @@ class Export:
         schema = None if self.corpus is None else self.corpus.schema
         return Collection(self.collection, len(self.documents.terms), schema)
 
-    def changed(self) -> Iterator[Vector]:
+    def changed(self) -> Iterator[ImpactDocument]:
         """Yield every document that has terms; with since, those that are new or have changed."""
         self.written = 0
         self._restart()
         older = OlderVectors(self.since)
-        same: list[Vector] = []
+        same: list[ImpactDocument] = []
         for ids, batch, content in vector_bytes(self.exported):
             self.progress.add(len(ids))
             self._measure(ids, batch)
@@ -258,7 +258,7 @@ class Export:
         for ids, batch in self.documents.batches():
             self._measure(ids, batch)
 
-    def _rewritten(self, same: list[Vector]) -> Iterator[Vector]:
+    def _rewritten(self, same: list[ImpactDocument]) -> Iterator[ImpactDocument]:
         for vector in self.outdated(same):
             self.written += 1
             yield vector
@@ -314,7 +314,7 @@ class Server(Protocol):
     def present(self, ids: list[str]) -> set[str]:
         """Return the docids that exist in the collection."""
 
-    def write(self, vectors: list[Vector]) -> None:
+    def write(self, vectors: list[ImpactDocument]) -> None:
         """Add or replace documents."""
 
     def delete(self, ids: list[str]) -> None:
@@ -331,7 +331,7 @@ class Server(Protocol):
         """Raise an error unless all documents can be searched."""
         self.stated(alias=True)
 
-    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return docid and score of the k best documents of each query, best first, ties in any order.
 
         Every query has terms. Scores are in units of impacts: sums of products of integers. Threads may search at the
@@ -341,7 +341,7 @@ class Server(Protocol):
             filters: only documents that have one of the values in each field, or one in the range.
         """
 
-    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+    def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
         """Return the impacts of a query's terms in each document; missing documents are left out."""
 
     def stored(self, ids: list[str]) -> dict[str, str]:
@@ -363,7 +363,7 @@ class TextServer(Server, Protocol):
         """Return what search() returns, by BM25 of the stored texts."""
 
 
-class Target:
+class ExportTarget:
     """A search engine to which vectors are exported. Its file writes its files and states what its users must know."""
 
     name = ""
@@ -388,7 +388,7 @@ class Target:
         """Raise ParameterError unless the target has a capability. parameter, value: what needs it."""
         require(capability, self.title, self.capabilities, TARGETS, parameter, value, hint)
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write documents, schema and queries to a directory."""
         raise NotImplementedError
 
@@ -410,11 +410,11 @@ class Target:
                 valid = " or ".join(f"{name}://" for name in self.schemes)
                 raise ParameterError("url", url, f"a URL of {self.title} begins with {valid}")
 
-    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query. For targets with REQUEST to implement."""
         raise NotImplementedError
 
-    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+    def hybrid_request(self, query: ImpactDocument, text: str, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request that fuses the ranking of a query with BM25 of its text by reciprocal rank fusion.
 
         For targets with HYBRID to implement.
@@ -428,7 +428,7 @@ class Target:
             fix = "Rename that field of the corpus."
             raise ParameterError("store_documents", True, f"{name} is {self.title}'s docid", fix)
 
-    def documents(self, export: Export) -> Iterator[Vector]:
+    def documents(self, export: ExportJob) -> Iterator[ImpactDocument]:
         """Yield the documents to write. Raises MilcoError for one that the target cannot hold."""
         for vector in export.changed():
             size = len(vector.id.encode())
@@ -450,7 +450,7 @@ class Target:
             yield vector
 
 
-TARGETS: Registry[Target] = Registry("milco.targets")
+TARGETS: Registry[ExportTarget] = Registry("milco.targets")
 
 
 def validate_collection(name: str) -> None:
@@ -464,7 +464,7 @@ def validate_collection(name: str) -> None:
         )
 
 
-def common_impacts(query: Vector, document: Mapping[int, float]) -> dict[str, int]:
+def common_impacts(query: ImpactDocument, document: Mapping[int, float]) -> dict[str, int]:
     """Return the impacts of a document, {column: impact}, for those of the terms of a query that it has."""
     pairs = zip(query.terms, query.columns, strict=True)
     return {term: int(document[column]) for term, column in pairs if column in document}
@@ -511,7 +511,7 @@ def write_lines(path: Path, values: Iterable[object]) -> None:
             handle.write(orjson.dumps(value) + b"\n")
 
 
-def render(template: str, export: Export, path: Path, **values: object) -> None:
+def render(template: str, export: ExportJob, path: Path, **values: object) -> None:
     """Write a file of templates/ to path; it is about an export."""
     environment = Environment(
         loader=PackageLoader("milco_pyserini.export"),

@@ -19,10 +19,10 @@ from milco_pyserini.export.protocol import (
     RANK_CONSTANT,
     Collection,
     EngineRequest,
-    Export,
-    Target,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
     TextServer,
-    Vector,
     common_impacts,
     write_lines,
     write_parts,
@@ -44,7 +44,7 @@ _BOUNDS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 _POINTS = {"start": b'{"points":[\n', "separator": b",\n", "end": b"\n]}\n"}
 
 
-class QdrantTarget(Target):
+class QdrantTarget(ExportTarget):
     """Bodies of its REST API: the collection, batches of points, and one batch with all queries."""
 
     name = "qdrant"
@@ -54,7 +54,7 @@ class QdrantTarget(Target):
     takes_paths = True
     own_fields = frozenset((_DOCID,))
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write collection.json, documents-*.json.gz, deleted-*.json.gz, and queries.json with queries.ids, its ids.
 
         For stored documents, fields.jsonl has a request for the index of each field.
@@ -71,12 +71,12 @@ class QdrantTarget(Target):
             write_json(directory / "queries.json", {"searches": searches})
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are in the payload."""
         body = {"query": sparse(query), "using": _VECTOR, "limit": k, "with_payload": True}
         return EngineRequest(f"/collections/{collection}/points/query", body)
 
-    def hybrid_request(self, query: Vector, text: str, collection: str, k: int = HITS) -> EngineRequest:
+    def hybrid_request(self, query: ImpactDocument, text: str, collection: str, k: int = HITS) -> EngineRequest:
         """Return the request that fuses two prefetched rankings (Qdrant 1.20)."""
         depth = max(k, HYBRID_DEPTH)
         rankings = [
@@ -130,7 +130,7 @@ class QdrantServer(TextServer):
         docids = {point_id(docid): docid for docid in ids}
         return {docids[point.id] for point in self.client.retrieve(self._name, list(docids), with_payload=False)}
 
-    def write(self, vectors: list[Vector]) -> None:
+    def write(self, vectors: list[ImpactDocument]) -> None:
         self.client.upsert(self._name, [self._models.PointStruct(**point(vector)) for vector in vectors], wait=True)
 
     def delete(self, ids: list[str]) -> None:
@@ -145,7 +145,7 @@ class QdrantServer(TextServer):
         """Return the number of points, which are searchable at once."""
         return self.client.count(self._name, exact=True).count
 
-    def search(self, queries: Sequence[Vector], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
+    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents, by one request."""
         return self._searched([self._models.SparseVector(**sparse(query)) for query in queries], _VECTOR, k, filters)
 
@@ -153,7 +153,7 @@ class QdrantServer(TextServer):
         """Return the best documents by BM25 (Qdrant 1.20)."""
         return self._searched([self._models.TextQuery(text=text) for text in texts], _CONTENTS, k, filters)
 
-    def impacts(self, ids: list[str], query: Vector) -> dict[str, dict[str, int]]:
+    def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
         points = self.client.retrieve(self._name, list(map(point_id, ids)), with_payload=[_DOCID], with_vectors=True)
         vectors = ((point.payload[_DOCID], point.vector[_VECTOR]) for point in points)
         return {
@@ -224,14 +224,14 @@ def point_id(docid: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, docid))
 
 
-def point(vector: Vector) -> dict[str, Any]:
+def point(vector: ImpactDocument) -> dict[str, Any]:
     """Return a document as a point of the REST API."""
     payload = {name: value for name, value in (vector.document or {}).items() if name != "id"}
     payload[_DOCID] = vector.id
     return {"id": point_id(vector.id), "vector": {_VECTOR: sparse(vector)}, "payload": payload}
 
 
-def sparse(vector: Vector) -> dict[str, Any]:
+def sparse(vector: ImpactDocument) -> dict[str, Any]:
     """Return columns and impacts; Qdrant's numbers are floats."""
     return {"indices": vector.columns, "values": list(map(float, vector.impacts))}
 

@@ -3,7 +3,14 @@
 from typing import TYPE_CHECKING
 
 from milco_pyserini.errors import MilcoError, shown, unknown_name
-from milco_pyserini.export.protocol import HITS, TARGETS, EngineRequest, Target, Vector, validate_collection
+from milco_pyserini.export.protocol import (
+    HITS,
+    TARGETS,
+    EngineRequest,
+    ExportTarget,
+    ImpactDocument,
+    validate_collection,
+)
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.options import validate_number
 
@@ -11,7 +18,7 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
 
 
-def find_target(name: str) -> Target:
+def find_target(name: str) -> ExportTarget:
     """Return the target with this name. Raises MilcoError, with the valid names, if there is none."""
     if name not in TARGETS:
         raise unknown_name("target", name, TARGETS)
@@ -50,7 +57,7 @@ def search_request(
     impacts = encoder.encode(text)
     if not impacts:
         raise MilcoError(f"query {shown(text)} has no terms")
-    vector = Vector.of(impacts, encoder.encoder.vocabulary.columns)
+    vector = ImpactDocument.of(impacts, encoder.encoder.vocabulary.columns)
     if hybrid:
         return engine.hybrid_request(vector, text, collection, k)
     return engine.search_request(vector, collection, k)

@@ -23,7 +23,7 @@ from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
-from milco_pyserini.export.protocol import Collection, Export, Server, Target, TextServer, Vector
+from milco_pyserini.export.protocol import Collection, ExportJob, ExportTarget, ImpactDocument, Server, TextServer
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def export_index(
-    export: Export, target: Target, access: Access, output: Path, overwrite: bool = False
+    export: ExportJob, target: ExportTarget, access: Access, output: Path, overwrite: bool = False
 ) -> RemoteManifest | None:
     """Fill a server, check its scores, and write the directory output, an index that Searcher.open() opens.
 
@@ -228,7 +228,7 @@ class RemoteSearcher(EngineSearcher):
         """
         return self._ranked(self._vectors(queries, len(request.filters)), request, request.filters)
 
-    def _ranked(self, vectors: Sequence[Vector], request: SearchRequest, filters: FieldFilters) -> list[Hits]:
+    def _ranked(self, vectors: Sequence[ImpactDocument], request: SearchRequest, filters: FieldFilters) -> list[Hits]:
         k, threads = request.k, request.threads
         found = [Hits([], np.empty(0, np.float32))] * len(vectors)
         pending, limit = [number for number, vector in enumerate(vectors) if vector.terms], k + 1
@@ -294,11 +294,11 @@ class RemoteSearcher(EngineSearcher):
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, int] | None:
         """Return the impacts that the server has."""
-        return self.weights_of([docid], terms).get(docid)
+        return self.term_impacts([docid], terms).get(docid)
 
-    def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
+    def term_impacts(self, docids: Sequence[str], terms: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return the impacts of documents, requested from the server in batches."""
-        query = Vector.of(dict.fromkeys(terms, 1), self._columns)
+        query = ImpactDocument.of(dict.fromkeys(terms, 1), self._columns)
         return self._answers(docids, partial(self._server.impacts, query=query))
 
     def _answers(self, docids: Sequence[str], ask: Callable[[list[str]], dict[str, T]]) -> dict[str, T]:
@@ -309,13 +309,13 @@ class RemoteSearcher(EngineSearcher):
                 found |= ask(ids[start : start + _DOCUMENTS])
         return found
 
-    def _vectors(self, queries: Sequence[dict[str, float]], clauses: int) -> list[Vector]:
+    def _vectors(self, queries: Sequence[dict[str, float]], clauses: int) -> list[ImpactDocument]:
         """Return queries with as many terms as the server takes next to the clauses of filters, the strongest."""
-        vectors = [Vector.of(quantize_vector(query, self._scale), self._columns) for query in queries]
+        vectors = [ImpactDocument.of(quantize_vector(query, self._scale), self._columns) for query in queries]
         for place, vector in enumerate(vectors):
             if len(vector.terms) > self._limit - clauses:
                 strongest = sorted(vector.weights.items(), key=lambda item: -item[1])[: self._limit - clauses]
-                vectors[place] = Vector.of(dict(strongest), self._columns)
+                vectors[place] = ImpactDocument.of(dict(strongest), self._columns)
                 self._truncated.append((sum(vector.impacts), sum(vectors[place].impacts)))
         return vectors
 

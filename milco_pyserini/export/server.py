@@ -20,7 +20,7 @@ from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachab
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
-from milco_pyserini.export.protocol import HITS, Collection, Export, Server, Target, Vector
+from milco_pyserini.export.protocol import HITS, Collection, ExportJob, ExportTarget, ImpactDocument, Server
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.recall import find_ground_truth
 
@@ -32,7 +32,7 @@ _RESUMES = "Run the same command again: it resumes."
 _ROUNDING, _NINE_BITS = 1e-5, 2**-8
 
 
-def fill(export: Export, target: Target, access: Access) -> bool:
+def fill(export: ExportJob, target: ExportTarget, access: Access) -> bool:
     """Write the documents of an export to a server, and check its scores of sample queries.
 
     Returns whether the collection is complete: it is not while other shards of the documents are missing.
@@ -108,7 +108,7 @@ def fill(export: Export, target: Target, access: Access) -> bool:
     return True
 
 
-def connect(target: Target, access: Access, collection: Collection, hint: str = "") -> Server:
+def connect(target: ExportTarget, access: Access, collection: Collection, hint: str = "") -> Server:
     """Return target.connect(). Raises Unreachable, with a hint, if no server answers."""
     target.validate_urls(access.urls)
     place = f"{target.title} at {access.shown}"
@@ -122,15 +122,15 @@ def connect(target: Target, access: Access, collection: Collection, hint: str = 
         raise MilcoError(f"{place}: " + error.message, error.hint) from None
 
 
-def _outdated(server: Server, vectors: list[Vector]) -> list[Vector]:
+def _outdated(server: Server, vectors: list[ImpactDocument]) -> list[ImpactDocument]:
     """Return the documents whose stored form at the server differs: their fields may have changed."""
     stored = server.stored([vector.id for vector in vectors])
     return [vector for vector in vectors if orjson.loads(stored.get(vector.id, "null")) != vector.document]
 
 
-def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:
+def _batches(documents: Iterable[ImpactDocument]) -> Iterator[list[ImpactDocument]]:
     """Yield up to BATCH documents, of about _BATCH_BYTES as JSON, at a time."""
-    batch: list[Vector] = []
+    batch: list[ImpactDocument] = []
     size = 0
     for vector in documents:
         batch.append(vector)
@@ -144,7 +144,7 @@ def _batches(documents: Iterable[Vector]) -> Iterator[list[Vector]]:
         yield batch
 
 
-def _log_size(export: Export, target: Target, place: str, sample: list[Vector]) -> None:
+def _log_size(export: ExportJob, target: ExportTarget, place: str, sample: list[ImpactDocument]) -> None:
     """Log what to expect of a collection whose documents are like those of a sample."""
     documents = len(export.exported)
     postings = sum(len(vector.terms) for vector in sample) / len(sample) * documents
@@ -156,10 +156,10 @@ def _log_size(export: Export, target: Target, place: str, sample: list[Vector]) 
     )
 
 
-def _write(server: Server, batches: Iterable[list[Vector]], only_missing: bool) -> None:
+def _write(server: Server, batches: Iterable[list[ImpactDocument]], only_missing: bool) -> None:
     """Write documents, several batches at a time; only_missing: those that the server lacks."""
 
-    def send(batch: list[Vector]) -> None:
+    def send(batch: list[ImpactDocument]) -> None:
         present = server.present([vector.id for vector in batch]) if only_missing else set()
         if missing := [vector for vector in batch if vector.id not in present]:
             server.write(missing)
@@ -205,7 +205,7 @@ def version_of(version: str) -> tuple[int, int]:
     return major, minor
 
 
-def _validate_stated(export: Export, place: str, stated: str | None, under_way: str) -> None:
+def _validate_stated(export: ExportJob, place: str, stated: str | None, under_way: str) -> None:
     """Raise MilcoError if a collection is not the one that this export fills, changes, or was filling or changing."""
     collection, since = f"{export.collection} of {place}", export.since
     if stated is None and since is not None:
@@ -236,7 +236,7 @@ def _validate_stated(export: Export, place: str, stated: str | None, under_way: 
     )
 
 
-def _check(export: Export, target: Target, server: Server, place: str, count: int) -> None:
+def _check(export: ExportJob, target: ExportTarget, server: Server, place: str, count: int) -> None:
     """Compare the best scores of queries with those of exact search. count: of documents."""
     documents = export.documents
     try:
@@ -251,7 +251,7 @@ def _check(export: Export, target: Target, server: Server, place: str, count: in
     pairs = list(zip(truth.queries, truth.best, strict=True))
     pairs = pairs[:: -(-len(pairs) // _CHECKED)]
     for number, (query, best) in enumerate(pairs):
-        vector = Vector.of({term: int(impact) for term, impact in query.items()}, columns, str(number))
+        vector = ImpactDocument.of({term: int(impact) for term, impact in query.items()}, columns, str(number))
         started = time.perf_counter()
         (hits,) = server.search([vector], HITS, {})
         seconds.append(time.perf_counter() - started)

@@ -7,18 +7,26 @@ from urllib.parse import quote
 
 import orjson
 
-from milco_pyserini.export.protocol import HITS, EngineRequest, Export, Target, Vector, render, write_lines
+from milco_pyserini.export.protocol import (
+    HITS,
+    EngineRequest,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
+    render,
+    write_lines,
+)
 from milco_pyserini.index.capabilities import Capability
 
 
-class VespaTarget(Target):
+class VespaTarget(ExportTarget):
     """An application package, the feed of its documents, and queries."""
 
     name = "vespa"
     title = "Vespa"
     capabilities = frozenset({Capability.UPDATE, Capability.REQUEST})
 
-    def write(self, export: Export, directory: Path) -> None:
+    def write(self, export: ExportJob, directory: Path) -> None:
         """Write application/, the package to deploy, documents.jsonl, and queries.jsonl with queries.ids, its ids."""
         name, package = export.collection, directory / "application"
         (package / "schemas").mkdir(parents=True)
@@ -30,14 +38,14 @@ class VespaTarget(Target):
             write_lines(directory / "queries.jsonl", bodies)
             write_lines(directory / "queries.ids", (vector.id for vector in export.topics))
 
-    def _feed(self, export: Export) -> Iterator[dict[str, Any]]:
+    def _feed(self, export: ExportJob) -> Iterator[dict[str, Any]]:
         place = f"id:milco:{export.collection}::"
         for vector in self.documents(export):
             yield {"put": place + quote(vector.id, safe=""), "fields": {"docid": vector.id, "terms": vector.weights}}
         for docid in export.deleted:
             yield {"remove": place + quote(docid, safe="")}
 
-    def search_request(self, query: Vector, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
         where = f"{{targetHits: {k}}}wand(terms, {orjson.dumps(query.weights).decode()})"
         body = {"yql": f"select docid from {collection} where {where}", "ranking": "impacts", "hits": k}
         return EngineRequest("/search/", body)

@@ -15,7 +15,7 @@ from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import parameter
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.documents import PASSAGE, DiskDocuments
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher
+from milco_pyserini.index.protocol import DocStore, EngineSearcher
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def _digested(documents: Iterable[Document], digest: TextDigest) -> Iterator[Doc
         yield document
 
 
-class CorpusLookup:
+class CorpusDocStore:
     """Return documents by docid from the corpora of an index and of its updates; found ones are kept in memory.
 
     Each search for further docids reads a corpus to its end, which shows whether it is the one that was indexed:
@@ -147,7 +147,7 @@ class CorpusLookup:
         return self._found
 
 
-def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocumentLookup | None:
+def open_doc_store(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocStore | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
     None if the corpus, or that of an update, is not surely on this machine: nothing is downloaded. corpus: where the
@@ -162,9 +162,9 @@ def open_lookup(index: Index, searcher: EngineSearcher, corpus: str | None = Non
     path, passages = index.path, bool(about.split_passages)
     if corpus is not None:
         digest = None if newest else about.corpus_hash
-        return CorpusLookup([IndexedCorpus([corpus], path, digest, is_given=True)], passages)
+        return CorpusDocStore([IndexedCorpus([corpus], path, digest, is_given=True)], passages)
     corpora: list[Any] = [*newest, structs.replace(about, corpus_paths=index.manifest.corpus_paths)]
     located = [(local_corpora(description, path), description.corpus_hash) for description in corpora]
     if not all(places for places, _ in located):
         return None
-    return CorpusLookup([IndexedCorpus(places, path, digest) for places, digest in located], passages)
+    return CorpusDocStore([IndexedCorpus(places, path, digest) for places, digest in located], passages)

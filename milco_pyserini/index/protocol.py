@@ -65,7 +65,7 @@ _HTML = """<div style="overflow-x: auto; overflow-wrap: anywhere">
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
 
-DocumentLookup = Callable[[Sequence[str]], "Mapping[str, Document]"]
+DocStore = Callable[[Sequence[str]], "Mapping[str, Document]"]
 """Returns the available documents of docids."""
 
 
@@ -161,7 +161,7 @@ class Hits(Sequence[Hit]):
 
     docids: list[str]
     scores: NDArray[np.floating]
-    lookup: DocumentLookup | None = field(default=None, repr=False, compare=False)
+    lookup: DocStore | None = field(default=None, repr=False, compare=False)
     total: int | None = field(default=None, compare=False)
     shares_of: Callable[[Sequence[str]], Mapping[str, float]] | None = field(default=None, repr=False, compare=False)
     passages: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
@@ -505,7 +505,7 @@ class EngineSearcher:
         """
         raise NotImplementedError
 
-    def weights_of(self, docids: Sequence[str], terms: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def term_impacts(self, docids: Sequence[str], terms: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Return weights() of the documents; missing ones are left out. Servers are asked once."""
         found = ((docid, self.weights(docid, terms)) for docid in docids)
         return {docid: weights for docid, weights in found if weights is not None}

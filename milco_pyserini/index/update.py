@@ -41,7 +41,7 @@ from milco_pyserini.io.records import (
     IndexManifest,
     StoreManifest,
     UpdateRecord,
-    must_agree,
+    fields_to_match,
     option_of,
 )
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
@@ -234,9 +234,9 @@ def update_request(delete: Collection[str], *manifests: StoreManifest | None) ->
 def validate_update(path: Path, vectors: StoreManifest, index: Path, indexed: StoreManifest) -> None:
     """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
     validate_kind(path, vectors)
-    for name in (*must_agree(UPDATE), *must_agree(INDEX)):
+    for name in (*fields_to_match(UPDATE), *fields_to_match(INDEX)):
         new, old = getattr(vectors, name), getattr(indexed, name)
-        is_set, fix = name in must_agree(INDEX), "encode them as those of the index were"
+        is_set, fix = name in fields_to_match(INDEX), "encode them as those of the index were"
         if is_set:
             new, old, fix = new or None, old or None, f"give the same --{option_of(name)} as for the index"
         if new != old and (is_set or not {None, UNSET} & {new, old}):

@@ -9,7 +9,7 @@ from milco_pyserini.console import warn
 from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
-from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, must_agree
+from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, fields_to_match
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -179,7 +179,7 @@ def validate_same_encoder(
 
     topics, documents: manifests. hint: what else can be done if another encoder has encoded the topics.
     """
-    for name in must_agree(SEARCH):
+    for name in fields_to_match(SEARCH):
         given, indexed = getattr(topics, name), getattr(documents, name)
         if None in (given, indexed) or given == indexed:
             continue

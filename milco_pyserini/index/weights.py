@@ -10,7 +10,7 @@ from milco_pyserini.index.protocol import EXACT_INTEGER, EngineSearcher
 from milco_pyserini.sparse.quantization import quantize_vector
 
 
-class EngineWeights:
+class TermImpacts:
     """The numbers that the engine of an open index multiplies: integers, or float32 weights.
 
     A score is the sum of query() x document() over the terms of both, in the order of document()'s terms.
@@ -53,7 +53,7 @@ class EngineWeights:
         self._searcher.require_open()
         numbers = self.query(vector)
         names = {docid: passages[docid] if passages else docid for docid in docids}
-        weights = self._searcher.weights_of(list(names.values()), list(numbers))
+        weights = self._searcher.term_impacts(list(names.values()), list(numbers))
         return {docid: matched_share(numbers, weights[name]) for docid, name in names.items() if name in weights}
 
 

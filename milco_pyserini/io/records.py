@@ -20,7 +20,7 @@ FileName = Annotated[str, Meta(pattern=r"(?s)^(?!/|\./*$)(?!(?:.*/)?\.\.(?:/|$))
 Text = str | None
 
 
-class Between(Flag):
+class Compatibility(Flag):
     """Two manifests that are compared."""
 
     RESUME = auto()  # Two runs that fill one store.
@@ -32,7 +32,7 @@ class Between(Flag):
     EXPORT = auto()  # The vectors that a server holds, and those that are exported to it.
 
 
-RESUME, REUSE, UPDATE, INDEX, SEARCH, EXPLAIN, EXPORT = Between
+RESUME, REUSE, UPDATE, INDEX, SEARCH, EXPLAIN, EXPORT = Compatibility
 _ENCODE = RESUME | REUSE
 # The file of a checkpoint that determines a field, in place of an option.
 CONFIG = "config.json"
@@ -41,7 +41,7 @@ CONFIG = "config.json"
 class Agree(NamedTuple):
     """Where two stores must agree in a field, and the option, or the file of the checkpoint, that determines it."""
 
-    between: Between
+    between: Compatibility
     option: str = ""
 
 
@@ -254,19 +254,19 @@ def option_of(name: str) -> str:
     return _agreements()[name].option
 
 
-def must_agree(between: Between) -> tuple[str, ...]:
+def fields_to_match(between: Compatibility) -> tuple[str, ...]:
     """Return the fields in which two stores must agree."""
     return tuple(name for name, agree in _agreements().items() if between in agree.between)
 
 
-def may_differ(between: Between, recorded: StoreManifest) -> set[str]:
+def may_differ(between: Compatibility, recorded: StoreManifest) -> set[str]:
     """Return the fields in which a plan may differ from a manifest or an older plan; others must agree.
 
     Earlier versions recorded no variants of the views.
     """
     agreements = _agreements()
     unknown = {name for name, agree in agreements.items() if agree is _VARIANT and getattr(recorded, name) is UNSET}
-    return unknown | (set(StoreManifest.__struct_fields__) - set(must_agree(between)))
+    return unknown | (set(StoreManifest.__struct_fields__) - set(fields_to_match(between)))
 
 
 def differences(

@@ -11,7 +11,7 @@ import numpy as np
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.index.directory import Index
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits
+from milco_pyserini.index.protocol import DocStore, EngineSearcher, Hits
 from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _FACTOR = 4
 
 
 def rank_documents(
-    searcher: EngineSearcher, queries: Sequence[Any], request: SearchRequest, lookup: DocumentLookup | None = None
+    searcher: EngineSearcher, queries: Sequence[Any], request: SearchRequest, lookup: DocStore | None = None
 ) -> list[Hits]:
     """Return the best documents for each query; a document's score is that of its best passage.
 
@@ -80,7 +80,7 @@ def validate_passages(index: Index) -> None:
         )
 
 
-def _of_passages(lookup: DocumentLookup, passages: Mapping[str, str], docids: Sequence[str]) -> "dict[str, Document]":
+def _of_passages(lookup: DocStore, passages: Mapping[str, str], docids: Sequence[str]) -> "dict[str, Document]":
     """Return documents by the ids of passages. passages: docid -> id of a passage."""
     found = lookup([passages[docid] for docid in docids])
     return {docid: replace(found[name], id=docid) for docid in docids if (name := passages[docid]) in found}

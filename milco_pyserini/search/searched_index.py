@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, open_index
-from milco_pyserini.index.lookup import CorpusLookup, open_lookup
-from milco_pyserini.index.protocol import DocumentLookup, Hits, QueryOptions
+from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
+from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
-from milco_pyserini.index.weights import EngineWeights
+from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.passages import rank_documents, validate_passages
 
@@ -49,7 +49,7 @@ class SearchedIndex:
         # torch keeps a team of threads for each thread that encodes.
         self._encoding = threading.Lock()
         try:
-            self.lookup: DocumentLookup | None = open_lookup(self.index, self.engine_searcher, corpus)
+            self.lookup: DocStore | None = open_doc_store(self.index, self.engine_searcher, corpus)
         except BaseException:
             self.engine_searcher.close()
             raise
@@ -80,12 +80,12 @@ class SearchedIndex:
     @property
     def has_documents(self) -> bool:
         """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
-        return bool(self.lookup.corpora) if isinstance(self.lookup, CorpusLookup) else self.lookup is not None
+        return bool(self.lookup.corpora) if isinstance(self.lookup, CorpusDocStore) else self.lookup is not None
 
     @contextlib.contextmanager
     def cached_documents(self) -> Iterator[None]:
         """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
-        with self.lookup.cached() if isinstance(self.lookup, CorpusLookup) else contextlib.nullcontext():
+        with self.lookup.cached() if isinstance(self.lookup, CorpusDocStore) else contextlib.nullcontext():
             yield
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
@@ -134,9 +134,9 @@ class SearchedIndex:
             return self._explainer
 
     @cached_property
-    def _weights(self) -> EngineWeights | None:
+    def _weights(self) -> TermImpacts | None:
         """The weights that the engine multiplies; None if its index cannot be read."""
-        weights = EngineWeights(self.engine_searcher, self.index)
+        weights = TermImpacts(self.engine_searcher, self.index)
         return weights if weights.is_readable else None
 
     @cached_property

@@ -12,7 +12,7 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.protocol import DocumentLookup, EngineSearcher, Hits, QueryOptions
+from milco_pyserini.index.protocol import DocStore, EngineSearcher, Hits, QueryOptions
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search.fusion import fuse as fuse_runs
 from milco_pyserini.search.fusion import validate_fusion
@@ -365,7 +365,7 @@ class Searcher:
         )
 
 
-def _from_first(lookups: Sequence[DocumentLookup], docids: Sequence[str]) -> "dict[str, Document]":
+def _from_first(lookups: Sequence[DocStore], docids: Sequence[str]) -> "dict[str, Document]":
     """Return each document from the first lookup that has it."""
     documents: dict[str, Document] = {}
     for lookup in lookups:

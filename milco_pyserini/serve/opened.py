@@ -80,7 +80,7 @@ class IndexDescription:
         )
 
 
-class OpenedIndex:
+class IndexSnapshot:
     """One generation of an index, or of several that are searched together: what answers a request is all of it.
 
     It is closed when the service has released it, and so has every request that it was answering.

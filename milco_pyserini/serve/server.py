@@ -22,7 +22,7 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
 TOKEN_VARIABLE = "MILCO_TOKEN"
@@ -77,7 +77,7 @@ def serve(
     with (
         open_access_log(access_log) as write_access,
         listen(host, port) as listener,
-        contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads, queue, k, title)) as service,
+        contextlib.closing(SearchService(IndexSnapshot.open(index, **opened), threads, queue, k, title)) as service,
     ):
         app = create_app(service, allowed_hosts(listener), token, write_access)
         url, name = address(listener), service.opened.searcher.name
@@ -93,7 +93,7 @@ def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **op
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
         raise ParameterError("mcp", None, f"needs the package mcp 2 ({error}): pip install '.[serve]'") from None
-    with contextlib.closing(SearchService(OpenedIndex.open(index, **opened), threads)) as service:
+    with contextlib.closing(SearchService(IndexSnapshot.open(index, **opened), threads)) as service:
         server = create_mcp_server(service)
         log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")
 

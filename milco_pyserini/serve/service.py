@@ -38,7 +38,7 @@ from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.protocol import IndexHit
 from milco_pyserini.options import option, validate_number
 from milco_pyserini.request import SearchRequest
-from milco_pyserini.serve.opened import IndexDescription, OpenedIndex
+from milco_pyserini.serve.opened import IndexDescription, IndexSnapshot
 
 if TYPE_CHECKING:
     from milco_pyserini.explain.explanation import Explanation
@@ -192,7 +192,7 @@ class SearchService:
         title: Title of the index on the page; "" for the name of its directory.
     """
 
-    def __init__(self, opened: OpenedIndex, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
+    def __init__(self, opened: IndexSnapshot, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
         self.opened, self.title = opened, title or opened.about.name
         self.k, self.queue, self.pending = k, queue, 0
         self.batches: Callable[[int], None] = lambda size: None
@@ -200,7 +200,7 @@ class SearchService:
             name: (ThreadPoolExecutor(size, name), size)
             for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1), ("ping", 1))
         }
-        self._waiting: list[tuple[OpenedIndex, str, SearchRequest, asyncio.Future]] = []
+        self._waiting: list[tuple[IndexSnapshot, str, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
         self._ping: asyncio.Task | None = None
         self._pinged = 0.0
@@ -410,7 +410,7 @@ class SearchService:
         self.opened.release()
 
     @contextlib.contextmanager
-    def _accepted(self) -> Iterator[OpenedIndex]:
+    def _accepted(self) -> Iterator[IndexSnapshot]:
         """Count a request, and keep the index that it is answered from open for it. Raises Busy.
 
         Errors of a server that holds the index are logged: where it is and what it reports are not for clients.
@@ -432,7 +432,7 @@ class SearchService:
     async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
 
-    async def _encode_query(self, opened: OpenedIndex, text: str, request: SearchRequest) -> Any:
+    async def _encode_query(self, opened: IndexSnapshot, text: str, request: SearchRequest) -> Any:
         future: asyncio.Future = asyncio.get_running_loop().create_future()
         self._waiting.append((opened, text, request, future))
         if self._encoding is None:
@@ -442,7 +442,7 @@ class SearchService:
     async def _encode_waiting(self) -> None:
         """Encode batches of waiting queries until none waits; those of a batch have the same index, alpha and views."""
 
-        def options(waiting: tuple[OpenedIndex, str, SearchRequest, asyncio.Future]) -> tuple:
+        def options(waiting: tuple[IndexSnapshot, str, SearchRequest, asyncio.Future]) -> tuple:
             return waiting[0], waiting[2].alpha, waiting[2].views
 
         while self._waiting:
@@ -467,7 +467,9 @@ class SearchService:
         self._encoding = None
 
 
-def _find(opened: OpenedIndex, request: SearchRequest, facets: Sequence[str], text: str, query: Any) -> SearchResponse:
+def _find(
+    opened: IndexSnapshot, request: SearchRequest, facets: Sequence[str], text: str, query: Any
+) -> SearchResponse:
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if facets else last
     hits = opened.searcher.rank([query], replace(request, k=depth, offset=0))[0]
@@ -497,7 +499,7 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
-def _passage(opened: OpenedIndex, docid: str, document: Document) -> Document:
+def _passage(opened: IndexSnapshot, docid: str, document: Document) -> Document:
     """Return a document with only the text of the passage, if the docid is that of one."""
     about = opened.primary.index.vectors
     number = docid.rpartition(PASSAGE_DELIMITER)[2]

@@ -8,7 +8,7 @@ import pytest
 from built import INDEXES, Built
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export.protocol import Target
+from milco_pyserini.export.protocol import ExportTarget
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.capabilities import Capability
@@ -53,7 +53,9 @@ def test_a_target_implements_what_it_can_do(name: str) -> None:
     """And nothing else."""
     target = TARGETS[name]
     for capability, method in REQUESTS.items():
-        assert (getattr(type(target), method) is not getattr(Target, method)) == (capability in target.capabilities)
+        assert (getattr(type(target), method) is not getattr(ExportTarget, method)) == (
+            capability in target.capabilities
+        )
     assert bool(target.schemes) == (Capability.FILL in target.capabilities)
 
 

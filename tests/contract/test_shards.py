@@ -14,7 +14,7 @@ from milco_pyserini.cli.verify import main as verify
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.shards import shard_name
-from milco_pyserini.index.weights import EngineWeights
+from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.integrations.pyserini.encoders import vectors_of
 from milco_pyserini.io.records import ShardRecord
 
@@ -99,7 +99,7 @@ def test_the_numbers_of_an_explanation_are_those_of_one_index(built: Built, kind
     """Every document of a ranking has its own, in the same order."""
     queries = queries_for(kind, 3)
     opened = [open_index(built.path(name)) for name in (kind, kind + SHARDS)]
-    one, sharded = (EngineWeights(index.searcher(), index) for index in opened)
+    one, sharded = (TermImpacts(index.searcher(), index) for index in opened)
     assert (sharded.scale, sharded.unit, sharded.is_readable) == (one.scale, one.unit, True)
     for query, hits in zip(queries, opened[0].searcher().search(queries, 20), strict=True):
         terms = list(query)

@@ -20,7 +20,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.elasticsearch_documents import stored_json
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import Vector
+from milco_pyserini.export.protocol import ImpactDocument
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index.capabilities import Capability
@@ -306,10 +306,12 @@ def test_qdrant_fuses_both_rankings() -> None:
     client.create_collection("mine", {}, sparse_vectors_config={"terms": models.SparseVectorParams()})
     # Local mode knows only its default tokenizer.
     client.create_payload_index("mine", "contents", models.TextIndexParams(type="text", scoring=True))
-    vectors = [Vector(text, ["a"], [7], [place + 1]) for place, text in enumerate(("house", "river river", "nile"))]
+    vectors = [
+        ImpactDocument(text, ["a"], [7], [place + 1]) for place, text in enumerate(("house", "river river", "nile"))
+    ]
     points = [point(vector._replace(document={"id": vector.id, "contents": vector.id})) for vector in vectors]
     client.upsert("mine", [models.PointStruct(**value) for value in points])
-    body = find_target("qdrant").hybrid_request(Vector("", ["a"], [7], [1]), "river", "mine", 3).body
+    body = find_target("qdrant").hybrid_request(ImpactDocument("", ["a"], [7], [1]), "river", "mine", 3).body
     (found,) = client.query_batch_points("mine", [models.QueryRequest(**body)])
     assert [hit.payload["docid"] for hit in found.points] == ["river river", "nile", "house"]
 
@@ -317,7 +319,7 @@ def test_qdrant_fuses_both_rankings() -> None:
 def test_query_weights_for_opensearch_are_at_most_64() -> None:
     """Impacts are divided by a power of two, all of the query by the same, so that scores are exact."""
     for impacts, sent in (([25_700, 1], [25_700 / 512, 1 / 512]), ([64 * 128, 1], [64.0, 1 / 128])):
-        query = OpenSearchTarget().query(Vector("q", ["a", "b"], [0, 1], impacts))
+        query = OpenSearchTarget().query(ImpactDocument("q", ["a", "b"], [0, 1], impacts))
         assert query["neural_sparse"]["vector"]["query_tokens"] == dict(zip("ab", sent, strict=True))
 
 

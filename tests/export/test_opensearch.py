@@ -15,9 +15,9 @@ from synthetic_stores import write_store
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export import Export, find_target, server
+from milco_pyserini.export import ExportJob, find_target, server
 from milco_pyserini.export.access import Access
-from milco_pyserini.export.protocol import Vectors
+from milco_pyserini.export.protocol import ImpactStore
 from milco_pyserini.io.files import write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
@@ -84,7 +84,7 @@ def test_an_index_has_no_replica_and_no_refresh_while_it_is_loaded(
     about = opensearch.request("GET", f"/{index}?flat_settings=true")[index]
     assert about["settings"]["index.number_of_shards"] == "3"
     assert about["settings"]["index.codec"] == "best_compression"
-    assert about["mappings"]["_meta"] == {"milco": Vectors.open(store).fingerprint}
+    assert about["mappings"]["_meta"] == {"milco": ImpactStore.open(store).fingerprint}
     assert "159 documents of about" in capsys.readouterr().err
 
 
@@ -107,7 +107,7 @@ def test_the_run_that_completes_an_index_restores_its_settings(
     opensearch.request("PUT", f"/{index}/_mapping", {"_meta": meta_of(opensearch, index) | {"owner": "me"}})
     assert fill(opensearch.urls[0], store, index) == 0
     assert settings_of(opensearch, index) == ("1", "7s")
-    assert meta_of(opensearch, index) == {"milco": Vectors.open(store).fingerprint, "owner": "me"}
+    assert meta_of(opensearch, index) == {"milco": ImpactStore.open(store).fingerprint, "owner": "me"}
     assert fill(opensearch.urls[0], store, index, "--replicas", "0") == 0
     assert settings_of(opensearch, index) == ("0", "7s")
     assert "--shards 2: " in failed(opensearch.urls[0], store, index, "--shards", "2")
@@ -263,7 +263,7 @@ def test_the_commands_of_an_export_load_its_files(opensearch: Cluster, store: Pa
     readme = (tmp_path / "out/README.md").read_text("utf-8")
     commands = readme.split("```sh\n")[1].split("```")[0].replace("http://localhost:9200", opensearch.urls[0])
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path / "out", check=True, capture_output=True)
-    assert meta_of(opensearch, index) == {"milco": Vectors.open(store).fingerprint}
+    assert meta_of(opensearch, index) == {"milco": ImpactStore.open(store).fingerprint}
     assert fill(opensearch.urls[0], store, index) == 0
 
 
@@ -287,7 +287,7 @@ def test_several_machines_fill_one_index(opensearch: Cluster, store: Path, index
 
     def run(number: int) -> None:
         try:
-            server.fill(Export(Vectors.open(store), index, shard_id=number, shard_num=2), target, access)
+            server.fill(ExportJob(ImpactStore.open(store), index, shard_id=number, shard_num=2), target, access)
         except MilcoError as error:
             errors.append(error)
 
@@ -297,7 +297,7 @@ def test_several_machines_fill_one_index(opensearch: Cluster, store: Path, index
     for thread in threads:
         thread.join()
     assert not errors
-    assert meta_of(opensearch, index) == {"milco": Vectors.open(store).fingerprint}
+    assert meta_of(opensearch, index) == {"milco": ImpactStore.open(store).fingerprint}
     assert settings_of(opensearch, index) == ("1", None)
 
 

@@ -18,9 +18,9 @@ from synthetic_stores import synthetic_queries
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError, Unreachable
-from milco_pyserini.export import Export, find_target
+from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import URL
-from milco_pyserini.export.protocol import Vector, Vectors
+from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.index import open_index
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.sparse import VectorStore
@@ -79,7 +79,7 @@ def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, sto
             asked = {term: impact for term, impact in vector.items() if term in terms}
             assert searcher.weights(docid, terms) == asked
             assert searcher.weights(docid, []) == {}
-        found = searcher.weights_of([*(docid for docid, _ in vectors), "missing"], ["w1"])
+        found = searcher.term_impacts([*(docid for docid, _ in vectors), "missing"], ["w1"])
         assert found == {docid: {"w1": vector["w1"]} if "w1" in vector else {} for docid, vector in vectors}
         assert searcher.weights("missing", ["w1"]) is searcher.weights("", ["w1"]) is None
 
@@ -118,7 +118,7 @@ def test_a_collection_that_was_changed_needs_its_new_index(
 def test_an_index_without_a_field_of_docids_is_completed_and_searched(server: Server, store: Path) -> None:
     """One that files were loaded into, or that an earlier version filled: its docids are _id."""
     require_elasticsearch(server)
-    name, documents = next(NAMES), Export(Vectors.open(store), "any")
+    name, documents = next(NAMES), ExportJob(ImpactStore.open(store), "any")
     mapping = find_target(server[0]).mapping(f">{documents.statement}")
     send(server, "PUT", name, mapping)
     write(server, name, list(documents.changed())[::2])
@@ -132,7 +132,7 @@ def test_a_document_of_another_program_is_an_error(server: Server, store: Path) 
     require_elasticsearch(server)
     name = next(NAMES)
     assert fill(server, store, name, "--output", "index") == 0
-    first = next(iter(Vectors.open(store)))
+    first = next(iter(ImpactStore.open(store)))
     write(server, name, [first])
     with open_index("index").searcher() as searcher, pytest.raises(MilcoError, match="which another program wrote"):
         searcher.search([dict.fromkeys(first.terms, 1.0)], ALL)
@@ -144,7 +144,7 @@ def require_elasticsearch(server: Server) -> None:
         pytest.skip("others read the docid from its own column or payload")
 
 
-def write(server: Server, index: str, vectors: list[Vector]) -> None:
+def write(server: Server, index: str, vectors: list[ImpactDocument]) -> None:
     """Index documents as they are in the files of an export."""
     lines = [line for vector in vectors for line in ({"index": {"_id": vector.id}}, {"vector": vector.weights})]
     assert not send(server, "POST", f"{index}/_bulk?refresh", *lines)["errors"]

@@ -15,9 +15,9 @@ from synthetic_stores import write_store
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export import Export, find_target
+from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import Access, public_url
-from milco_pyserini.export.protocol import Collection, Vectors
+from milco_pyserini.export.protocol import Collection, ImpactStore
 from milco_pyserini.sparse import VectorStore
 
 
@@ -46,9 +46,9 @@ def test_a_killed_run_is_resumed(
     assert subprocess.run([sys.executable, "-c", _KILLED, target, url, str(store)], check=False).returncode == 9
     assert fill((target, url), store, "killed") == 0
     assert "Checked: the 10 best scores" in capsys.readouterr().err
-    connected = find_target(target).connect(Access((url,)), Export(Vectors.open(store), "killed").place)
+    connected = find_target(target).connect(Access((url,)), ExportJob(ImpactStore.open(store), "killed").place)
     docids = [docid for docid, vector in VectorStore.open(store).vectors() if vector]
-    assert connected.stated() == Vectors.open(store).fingerprint
+    assert connected.stated() == ImpactStore.open(store).fingerprint
     assert connected.present([*docids, "missing"]) == set(docids)
     connected.client.close()
 
@@ -105,11 +105,11 @@ def test_an_interrupted_run_is_completed_by_no_other(
     server: tuple[str, str], store: Path, changed: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """With --since, the collection has documents of both stores: neither describes it."""
-    write_half(server, Export(Vectors.open(store), "halved"))
+    write_half(server, ExportJob(ImpactStore.open(store), "halved"))
     assert fill(server, changed, "halved", "--since", str(store)) == 2
     assert "is incomplete: another export was interrupted. Run that command again first" in capsys.readouterr().err
     assert fill(server, store, "halved") == 0
-    write_half(server, Export(Vectors.open(changed), "halved", since=Vectors.open(store)))
+    write_half(server, ExportJob(ImpactStore.open(changed), "halved", since=ImpactStore.open(store)))
     capsys.readouterr()
     for path, options in ((store, []), (changed, []), (store, ["--since", str(changed)])):
         assert fill(server, path, "halved", *options) == 2
@@ -118,7 +118,7 @@ def test_an_interrupted_run_is_completed_by_no_other(
     assert "Checked: the 10 best scores" in capsys.readouterr().err
 
 
-def write_half(server: tuple[str, str], export: Export) -> None:
+def write_half(server: tuple[str, str], export: ExportJob) -> None:
     """Leave what a run leaves that is interrupted after half of its documents."""
     target, url = server
     connected = find_target(target).connect(Access((url,)), export.place)

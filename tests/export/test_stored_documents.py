@@ -15,9 +15,9 @@ from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.export import Export, find_target
+from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import Access
-from milco_pyserini.export.protocol import Vector, Vectors
+from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
 from milco_pyserini.index.capabilities import Capability
@@ -71,7 +71,7 @@ def test_documents_are_stored_with_their_vectors(
     corpus = write_corpus(tmp_path / "corpus.jsonl", store, 2000)
     given = {document.id: document for document in open_corpus(corpus)}
     stored = CorpusDocuments(list(given.values()), "corpus")
-    export = Export(Vectors.open(store), "stored", corpus=stored)
+    export = ExportJob(ImpactStore.open(store), "stored", corpus=stored)
     connected = find_target(server[0]).connect(Access((server[1],)), export.place)
     connected.create(f">{export.statement}")
     connected.write(list(export.changed())[::2])
@@ -121,7 +121,7 @@ def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, m
     sent: list[int] = []
     write = QdrantServer.write
 
-    def counted(self: QdrantServer, vectors: list[Vector]) -> None:
+    def counted(self: QdrantServer, vectors: list[ImpactDocument]) -> None:
         sent.append(len(vectors))
         write(self, vectors)
 
@@ -163,9 +163,11 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
         assert hits.scores.tolist() == pytest.approx([expected[docid] for docid in hits.docids])
         filtered = searcher.rank([(query, "rivers")], SearchRequest(10, filters={"lang": "en"}))[0]
         assert filtered.docids == hits.docids
-    terms = Vectors.open(store).terms
+    terms = ImpactStore.open(store).terms
     columns = sorted(terms.index(term) for term in query)
-    vector = Vector("", [terms[column] for column in columns], columns, [vectors[0][1][terms[c]] for c in columns])
+    vector = ImpactDocument(
+        "", [terms[column] for column in columns], columns, [vectors[0][1][terms[c]] for c in columns]
+    )
     path, body = find_target(server[0]).hybrid_request(vector, "rivers", "hybrid", 10)
     request = urllib.request.Request(server[1] + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:

@@ -15,12 +15,12 @@ from milco_pyserini.io.records import (
     CONFIG,
     RESUME,
     SEARCH,
-    Between,
+    Compatibility,
     IndexManifest,
     StoreManifest,
     differences,
+    fields_to_match,
     may_differ,
-    must_agree,
     option_of,
 )
 
@@ -35,15 +35,15 @@ STORE = {
 def test_every_setting_that_a_store_records_is_compared() -> None:
     """Otherwise it would determine vectors, and no comparison would know of it."""
     plan = EncodePlan(max_length=9, dtype="float32", views=("pivot",), prune=("top-k:3",))
-    assert plan.manifest_fields().keys() <= set(must_agree(RESUME))
+    assert plan.manifest_fields().keys() <= set(fields_to_match(RESUME))
 
 
 def test_the_options_of_the_fields_exist() -> None:
     """An error that names the option of a field names one of milco encode or milco index."""
     options = {field.name for kind in (EncodeOptions, IndexOptions) for field in dataclasses.fields(kind)}
-    names = {name for between in Between for name in must_agree(between)}
+    names = {name for between in Compatibility for name in fields_to_match(between)}
     assert {option_of(name) for name in names} <= options | {CONFIG, ""}
-    assert must_agree(SEARCH)[:2] == ("weight_hash", "tokenizer_hash")
+    assert fields_to_match(SEARCH)[:2] == ("weight_hash", "tokenizer_hash")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from milco_pyserini.index import Index
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve.agents import create_mcp_server
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.server import address, create_server, listen
 from milco_pyserini.serve.service import SearchService
 
@@ -81,7 +81,7 @@ def test_agents_are_given_passages(tmp_path: Path) -> None:
 
     with (
         Searcher.open(built.path, device="cpu") as opened,
-        closing(SearchService(OpenedIndex(opened))) as served,
+        closing(SearchService(IndexSnapshot(opened))) as served,
     ):
         hits, explained, document = anyio.run(ask, served)
         expected = opened.search("ペニシリン", 3, max_passage=True)

@@ -26,7 +26,7 @@ from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.opened import OpenedIndex, example_queries
+from milco_pyserini.serve.opened import IndexSnapshot, example_queries
 from milco_pyserini.serve.schema import (
     DocumentAnswer,
     EncodeAnswer,
@@ -81,7 +81,7 @@ def test_documents_are_found_by_their_best_passage() -> None:
     """In the API and on the page, whose explanations are of the passage; other indexes hold no passages."""
     built = passages("exact", "--split-passages", "--max-length", "16")
     with (
-        closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened,
+        closing(SearchService(IndexSnapshot(Searcher.open(built.path, device="cpu")))) as opened,
         TestClient(create_app(opened, (HOST,)), f"http://{HOST}") as own,
     ):
         found = own.get("/search", params={"q": "Penicillin", "max_passage": True}).json()
@@ -211,7 +211,7 @@ def dated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     path = tmp_path_factory.mktemp("dated") / "rivers"
     stored: dict[str, Any] = {"store_documents": True, "corpus": documents}
     Index.build(vectors, path, "exact", ids=[document.id for document in documents], encoder=encoder, **stored)
-    opened = OpenedIndex(Searcher.open(path, encoder))
+    opened = IndexSnapshot(Searcher.open(path, encoder))
     with (
         closing(SearchService(opened, title="Rivers & <lakes>")) as own,
         TestClient(create_app(own, (HOST,)), f"http://{HOST}") as made,
@@ -461,7 +461,7 @@ def test_without_explanations_none_are_offered(tmp_path: Path) -> None:
     table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")
     opened = Searcher.open(searcher().index.path, encoder=str(table.name))
     with (
-        closing(SearchService(OpenedIndex(opened))) as own,
+        closing(SearchService(IndexSnapshot(opened))) as own,
         TestClient(create_app(own, (HOST,)), f"http://{HOST}") as answered,
     ):
         assert not own.about.has_explanations

@@ -27,7 +27,7 @@ from milco_pyserini.index import Index
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
 HOST = "127.0.0.1:8000"
@@ -55,9 +55,9 @@ def build(path: Path, texts: dict[str, str], engine: str = "exact", by: MilcoEnc
     return Index.build(vectors, path, engine, overwrite=True, **options)
 
 
-def opened(path: Path) -> OpenedIndex:
+def opened(path: Path) -> IndexSnapshot:
     """Open an index."""
-    return OpenedIndex.open(path, encoder=own_encoder())
+    return IndexSnapshot.open(path, encoder=own_encoder())
 
 
 def until(condition: Callable[[], bool]) -> None:

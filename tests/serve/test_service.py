@@ -14,7 +14,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.origins import encode_with_origins
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import Busy, SearchService
 
 QUERIES = ["the river Nile", "نهر النيل", "ナイル川", "water flows", "Document 7", "stones"]
@@ -136,7 +136,7 @@ def test_documents_have_the_text_of_their_best_passage() -> None:
         requests = [SearchRequest(20, max_passage=by_document) for by_document in (False, True)]
         return [(await opened.search("ペニシリン", request)).hits for request in requests]
 
-    with closing(SearchService(OpenedIndex(Searcher.open(built.path, device="cpu")))) as opened:
+    with closing(SearchService(IndexSnapshot(Searcher.open(built.path, device="cpu")))) as opened:
         assert opened.about.has_passages
         by_passage, by_document = asyncio.run(work(opened))
     best: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from milco_pyserini import Index, Searcher
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.serve.app import create_app
-from milco_pyserini.serve.opened import OpenedIndex
+from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.schema import SearchAnswer, SearchesAnswer
 from milco_pyserini.serve.service import SearchService
 
@@ -43,7 +43,7 @@ def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
 @pytest.fixture(scope="module")
 def service(hybrid: Searcher) -> Iterator[SearchService]:
     """Serve both."""
-    with closing(SearchService(OpenedIndex(hybrid))) as opened:
+    with closing(SearchService(IndexSnapshot(hybrid))) as opened:
         yield opened
 
 
@@ -110,7 +110,7 @@ def test_the_page_shows_ranks_and_explanations_by_index(client: TestClient, serv
 def test_an_index_that_changes_is_opened_again(tmp_path: Path) -> None:
     """With the other, whose encoder is kept; the old ones are closed."""
     pivot = build_pivot(tmp_path / "pivot", 3)
-    old = OpenedIndex.open([index().path, pivot], fuse="rsf", device="cpu", dtype="float32")
+    old = IndexSnapshot.open([index().path, pivot], fuse="rsf", device="cpu", dtype="float32")
     assert not old.has_changed()
     build_pivot(pivot)
     assert old.has_changed()

@@ -60,18 +60,16 @@ def command(options: MiniOptions) -> None:
     if options.english is not None:
         with loading(options.english, "a tokenizer"):
             english = Tokenizer.from_file(str(options.english))
-    options.begin(_FREE)
-    torch.set_num_threads(options.threads)
-    contrasted = str(options.refined)
-    if options.refine_steps or english is not None:
+    if needs_base := english is not None or options.refine_steps > 0:
         packed = find_base() if options.base is None else Path(options.base)
         base = PackedE5(packed) if packed.suffix == ".bin" else HubE5(str(packed))
-        if english is not None:
-            contrasted = str(align_and_contrast(options, base, english))
+    options.begin(_FREE)
+    torch.set_num_threads(options.threads)
+    contrasted = str(options.refined) if english is None else str(align_and_contrast(options, base, english))
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
     if options.refine_steps:
         encoder = refined(options, encoder, base)
-    if options.refine_steps or english is not None:
+    if needs_base:
         tokenizer = encoder.tokenizer.tokenizer
         weights = echo.measure_idf(options.data, tokenizer) - _LEAST_IDF
         echo.fit_echo(encoder.model, echo.fitted_rows(options.data, tokenizer), weights, _ECHO_SCALE)

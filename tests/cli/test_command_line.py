@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from milco_pyserini import __version__
-from milco_pyserini.cli.main import COMMANDS, main
+from milco_pyserini.cli.main import COMMANDS, MAINS, main
 from milco_pyserini.options import option_fields
 
 HEAVY = "torch transformers numba jnius pyserini scipy pyarrow ir_datasets ir_measures matplotlib seismic".split()
@@ -30,9 +30,8 @@ for command in json.loads(sys.argv[1]):
 print(json.dumps(found))
 """
 
-SUBCOMMANDS = {
-    command: getattr(import_module(f"milco_pyserini.cli.{command}"), "SUBCOMMANDS", {}) for command in COMMANDS
-}
+MODULES = {command: import_module(MAINS[command].__module__) for command in COMMANDS}
+SUBCOMMANDS = {command: getattr(module, "SUBCOMMANDS", {}) for command, module in MODULES.items()}
 # Without a subcommand, these print their help page.
 GROUPS = ("analyze", "corpora", "train")
 ALL_COMMANDS = [*COMMANDS, *(f"{command} {name}" for command, table in SUBCOMMANDS.items() for name in table)]
@@ -79,7 +78,7 @@ def test_the_help_page_of_a_command_lists_its_subcommands(
 def test_every_option_has_a_help_text(command: str) -> None:
     """Every command has a description, and every option a help text."""
     train = [subcommand.options for subcommand in SUBCOMMANDS["train"].values()]
-    for options in train if command == "train" else options_of(import_module(f"milco_pyserini.cli.{command}")):
+    for options in train if command == "train" else options_of(MODULES[command]):
         assert (options.__doc__ or "").strip()
         for field in option_fields(options).values():
             assert field.metadata["help"].strip(), f"{command} --{field.name} has no help"

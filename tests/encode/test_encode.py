@@ -157,7 +157,7 @@ def test_overwrite_replaces_a_complete_store(corpus: Path, tmp_path: Path, capsy
     for damage in (Path.unlink, flip_first, flip):
         damage(tmp_path / "v/manifest.json")
         capsys.readouterr()
-        refused(again[:-1], capsys, "its manifest is missing or damaged", "start over with --overwrite")
+        refused(again[:-1], capsys, "has no manifest of what it was made from", "start over with --overwrite")
         assert main(again) == 0
         assert contents(tmp_path / "v") == intact
 

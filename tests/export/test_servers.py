@@ -57,11 +57,11 @@ _KILLED = """
 import os, sys
 from pathlib import Path
 from types import SimpleNamespace
-from milco_pyserini.export import Export, find_target
+from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import Access
-from milco_pyserini.export.protocol import Vectors
+from milco_pyserini.export.protocol import ImpactStore
 name, url, store = sys.argv[1:]
-export = Export(Vectors.open(Path(store)), "killed")
+export = ExportJob(ImpactStore.open(Path(store)), "killed")
 server = find_target(name).connect(Access((url,)), export.place)
 assert server.stated() is None
 server.create(">" + export.documents.fingerprint)

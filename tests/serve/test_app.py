@@ -188,7 +188,7 @@ def test_what_a_server_that_holds_the_index_reports_is_logged_and_not_answered(
         raise Unreachable("OpenSearch at http://10.0.0.1:9200: Connection refused", "If it has moved, ...")
 
     with monkeypatch.context() as down:
-        for name in ("search", "documents", "values"):
+        for name in ("rank", "stored", "values"):
             down.setattr(searcher().engine_searcher, name, fail)
         for path in ("/search?q=river", "/?q=river", "/explain?q=river&docid=d01", "/documents/d01", "/fields"):
             refused = client.get(path)

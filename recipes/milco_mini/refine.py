@@ -1,8 +1,8 @@
 """Fine-tune the upper layers to few terms and to spelling: contrast among all texts of a batch, within term budgets.
 
-The released milco-mini is not refined. Within limits of 32 and 8 terms of a query, 96 and 64 of a passage, it has .840 on
-the sample. A refined one with case folded had .804 after 300 steps on 30,000 texts and .820 after 650, with the LexEcho
-head fitted again; with an L1 norm it had .800 after 200.
+The released milco-mini is not refined. Within limits of 32 and 8 terms of a query, 96 and 64 of a passage, it has .840
+on the sample. A refined one with case folded had .804 after 300 steps on 30,000 texts and .820 after 650, with the
+LexEcho head fitted again; with an L1 norm it had .800 after 200.
 
 Each step draws a budget. A query has its strongest terms only, a text that is searched its own, so what is beyond the
 budget takes no part in scores, and the configuration cuts it off when texts are encoded. An L1 norm strong enough to

@@ -39,7 +39,6 @@ from milco_pyserini.io.files import atomic_file, checksum_bytes
 from milco_pyserini.model.checkpoint import BM25, BM25_FILE, Checkpoint, loading
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.batch import row_pointers
 
 # Pyserini's defaults.
 K1, B = 0.9, 0.4
@@ -298,13 +297,10 @@ class _Words(Network):
             norm = self._k1 * (1 - self._b + self._b * share)
             weights = (known.idf(languages, columns) * counts / (counts + norm)).astype(np.float32)
         # A word of several languages counts once, as often as in the one with the most.
-        entries = words.rows[segments] << _SHIFT | columns
-        order = np.lexsort((-weights, entries))
-        entries, first = np.unique(entries[order], return_index=True)
-        lengths = np.bincount(entries >> _SHIFT, minlength=len(rows))
+        vectors = SparseBatch.from_maxima(words.rows[segments], columns, weights, len(rows), 0)
         if report:
             report(len(rows), len(words.columns))
-        return SparseBatch(row_pointers(lengths), (entries & _COLUMN).astype(np.int32), weights[order][first], 0)
+        return vectors
 
     def token_scores(self, ids: Sequence[int], columns: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return no logits, and the same weight for every word."""

@@ -213,18 +213,9 @@ class _TokenVectors(Network):
     ) -> SparseBatch:
         """Return the maxima of the vectors of each row's tokens. Arguments as for Network.encode()."""
         tokens = self._vectors.take(np.fromiter(chain.from_iterable(rows), np.int64))
-        width = self.english_size + len(self.tokenizer.pieces)
         row_of_token = np.repeat(np.arange(len(rows)), list(map(len, rows)))
-        entries = np.repeat(row_of_token, tokens.lengths()) * width + tokens.columns
-        # Equal entries from the largest weight to the smallest; np.unique() finds the first of each.
-        order = np.lexsort((-tokens.weights, entries))
-        entries, first = np.unique(entries[order], return_index=True)
-        vectors = SparseBatch(
-            np.searchsorted(entries, np.arange(len(rows) + 1) * width),
-            (entries % width).astype(np.int32),
-            tokens.weights[order][first],
-            self.english_size,
-        )
+        row_of_entry = np.repeat(row_of_token, tokens.lengths())
+        vectors = SparseBatch.from_maxima(row_of_entry, tokens.columns, tokens.weights, len(rows), self.english_size)
         if tuple(views) != self.views:
             vectors = vectors.view(*views)
         if report:

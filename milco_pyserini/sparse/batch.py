@@ -302,6 +302,27 @@ class SparseBatch:
         return cls(row_pointers(lengths), numbers[order], weights[order], english_size)
 
     @classmethod
+    def from_maxima(
+        cls,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.integer],
+        weights: NDArray[np.float32],
+        num_rows: int,
+        english_size: int,
+    ) -> "SparseBatch":
+        """Return vectors of n entries in any order; of those with one row and column, the largest weight counts.
+
+        Args:
+            rows, columns, weights: [n] each.
+        """
+        order = np.lexsort((-weights, columns, rows))
+        rows, columns = rows[order], columns[order]
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = (np.diff(rows) != 0) | (np.diff(columns) != 0)
+        indptr = row_pointers(np.bincount(rows[is_first], minlength=num_rows))
+        return cls(indptr, columns[is_first].astype(np.int32), weights[order][is_first], english_size)
+
+    @classmethod
     def concatenate(cls, batches: Iterable["SparseBatch"], english_size: int) -> "SparseBatch":
         """Return the vectors of several batches in one; an empty batch if there are none.
 

@@ -66,27 +66,19 @@ def command(options: SpellingOptions) -> None:
     """Print a row per kind. Raises MilcoError if the data or the encoder cannot be read."""
     from milco_pyserini.encode.encoder import MilcoEncoder
 
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
-    from recipes.milco_mini.spelling import KINDS
-
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
     collections = [sample(), flores(options.data / "eval" / "flores", options.sentences)]
-    rows: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
+    rows: dict[str, list[float | None]] = {}
     for collection in collections:
         documents = encoder.encode_document(collection.searched)
         plain = ndcg(encoder, collection, range(len(collection.texts)), collection.texts, documents)
-        for kind, spell in KINDS.items():
-            changed: dict[int, str] = {}
-            for number, (text, language) in enumerate(zip(collection.texts, collection.languages, strict=True)):
-                other = spell(text, random.Random(f"{options.seed} {number}"))
-                if other != text and (kind != "ue" or language == GERMAN):
-                    changed[number] = other
+        for kind, changed in respelled(collection, options.seed).items():
             cells: list[float | None] = [0, None, None, None]
             if changed:
                 before = float(plain[list(changed)].mean())
                 after = float(ndcg(encoder, collection, changed.keys(), list(changed.values()), documents).mean())
                 cells = [len(changed), before, after, before - after]
-            rows[kind] += cells
+            rows.setdefault(kind, []).extend(cells)
     losses = {kind: [cell for cell in cells[3::4] if cell is not None] for kind, cells in rows.items()}
     means = {kind: fmean(found) for kind, found in losses.items() if found}
     worst = max(means, key=means.__getitem__)
@@ -122,6 +114,21 @@ def flores(directory: Path, sentences: int) -> Searches:
     gains = np.zeros((len(texts), len(english)), np.float32)
     gains[np.arange(len(texts)), targets] = 1
     return Searches("FLORES", texts, languages, list(english), gains)
+
+
+def respelled(searches: Searches, seed: int) -> dict[str, dict[int, str]]:
+    """Return, for each kind of spelling, the queries that it changes: number -> text."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    from recipes.milco_mini.spelling import KINDS
+
+    found: dict[str, dict[int, str]] = {}
+    for kind, spell in KINDS.items():
+        found[kind] = {}
+        for number, (text, language) in enumerate(zip(searches.texts, searches.languages, strict=True)):
+            other = spell(text, random.Random(f"{seed} {number}"))
+            if other != text and (kind != "ue" or language == GERMAN):
+                found[kind][number] = other
+    return found
 
 
 def ndcg(

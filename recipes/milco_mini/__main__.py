@@ -32,8 +32,8 @@ _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "dev
 _ECHO_SCALE = 0.18 * 3**0.5
 # The most terms of a text, and of a query, in each view; texts in capitals.
 _LIMITS = {
-    "pivot_top_k": 112,
-    "source_top_k": 48,
+    "pivot_top_k": 96,
+    "source_top_k": 64,
     "query_pivot_top_k": 32,
     "query_source_top_k": 8,
     "lowercase_capitals": True,

@@ -44,9 +44,7 @@ class HeldOutOptions:
     alpha: float | None = option(
         None, minimum=0, maximum=1, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)"
     )
-    bm25: bool = option(
-        False, help="Pyserini's BM25, baseline of the significance test, and its fusion with both (RRF)"
-    )
+    bm25: bool = option(False, help="BM25, baseline of the significance test, and its fusion with both (RRF)")
     queries: int = option(500, minimum=1, metavar="N", help="highest number of held-out queries per dataset")
     passages: int = option(1000, minimum=1, metavar="N", help="passages per collection; more if its queries need them")
     by_article: bool = option(
@@ -99,10 +97,10 @@ def held_out(options: HeldOutOptions) -> "list[TestCollection]":
 
 def validate_analyzers(collections: "Sequence[TestCollection]") -> None:
     """Raise MilcoError if BM25 has no analyzer for a collection's passages: Thai needs a full JDK."""
-    from experiments.bm25 import Words
+    from milco_pyserini.encode.analyzers import find_analyzer
 
     for collection in collections:
-        Words(_language(collection))
+        find_analyzer(_language(collection))
 
 
 def evaluate_collection(collection: "TestCollection", options: HeldOutOptions) -> dict[str, dict[str, Evaluation]]:

@@ -4,8 +4,8 @@ python benchmarks/same_language.py --data cmrc2018 cacm --encoder mini --bm25
 
 Each directory of --data holds corpus.LANG.jsonl.gz, queries.LANG.tsv and qrels.LANG.txt. Documents are encoded once
 with both views and indexed by the exact engine; the queries of a view have only its terms. --alpha weights the views of
-"both", as in milco search. BM25 is Anserini's with its analyzer for LANG, "BM25, tokens" the same with tokens of
-the encoder.
+"both", as in milco search. BM25 is encoder bm25 with Lucene's analyzer for LANG (see bm25.py), "BM25, tokens" is
+Anserini's on the tokens of the encoder.
 """
 
 import sys
@@ -23,7 +23,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
 from milco_pyserini.eval.evaluation import QrelsMapping
 from milco_pyserini.index.protocol import Hits
-from milco_pyserini.io.runs import Run
+from milco_pyserini.io.runs import Run, decreasing_scores
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store
 
@@ -46,9 +46,7 @@ class SameLanguageOptions:
         None, minimum=0, maximum=1, help="both: alpha x pivot + (1 - alpha) x source (default: as encoded)"
     )
     prune: tuple[str, ...] = option((), metavar="RULE", help="pruning of the documents, such as pivot:top-k:300")
-    bm25: bool = option(
-        False, help="Pyserini's BM25, baseline of the significance test, and its fusion with both (RRF)"
-    )
+    bm25: bool = option(False, help="BM25, baseline of the significance test, and its fusion with both (RRF)")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
     format: str = option("text", choices=FORMATS, help="format of the table")
@@ -106,7 +104,8 @@ def all_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict[
     """Return the runs of the table by name: if selected BM25 and its fusion with both views, and each view."""
     runs: dict[str, Run] = {}
     if options.bm25:
-        runs = {"BM25": bm25_run(collection), "BM25, tokens": bm25_run(collection, tokenizer=options.encoder)}
+        words = SameLanguageOptions((), f"bm25:{collection.language}", ("source",))
+        runs = {"BM25": view_runs(collection, words)["source"], "BM25, tokens": token_run(collection, options.encoder)}
     runs |= view_runs(collection, options)
     if {"BM25", "both"} <= runs.keys():
         from milco_pyserini.search.fusion import fuse
@@ -139,19 +138,21 @@ def view_runs(collection: CollectionFiles, options: SameLanguageOptions) -> dict
     return runs
 
 
-def bm25_run(collection: CollectionFiles, tokenizer: str | None = None) -> Run:
-    """Return the run of Pyserini's BM25, with an analyzer for the collection's language or with a tokenizer."""
+def token_run(collection: CollectionFiles, tokenizer: str) -> Run:
+    """Return the run of Anserini's BM25 on the tokens of a checkpoint."""
     from experiments.bm25 import Words, bm25_hits
 
     topics = list(open_topics(collection.topics))
-    words = Words(None if tokenizer else collection.language, tokenizer)
-    hits = bm25_hits(open_corpus(collection.corpus), [topic.text for topic in topics], words, HITS)
+    texts, words = [topic.text for topic in topics], Words(None, tokenizer)
+    hits = bm25_hits(open_corpus(collection.corpus), texts, words, HITS)
     return as_run(zip((topic.id for topic in topics), hits, strict=True))
 
 
 def as_run(found: Iterable[tuple[str, Hits]]) -> Run:
-    """Return the scores of the hits of every topic."""
-    return {topic: dict(zip(hits.docids, hits.scores.tolist(), strict=True)) for topic, hits in found}
+    """Return the hits of every topic as milco search writes them: no two documents of a topic have one score."""
+    return {
+        topic: dict(zip(hits.docids, map(float, decreasing_scores(hits.scores)), strict=True)) for topic, hits in found
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

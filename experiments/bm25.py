@@ -13,24 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from milco_pyserini import jvm
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import Document, open_corpus, open_topics
-from milco_pyserini.errors import MilcoError, unknown_name
+from milco_pyserini.encode.analyzers import WHITE_SPACE, find_analyzer
+from milco_pyserini.encode.bm25 import K1, B
 from milco_pyserini.index import Hits
-from milco_pyserini.index.errors import reason_of
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.runs import write_hits
 from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.tokenization import replace_lone_surrogates
 from milco_pyserini.options import MAX_THREADS, option
 
 PROG = "python -m experiments.bm25"
-# Pyserini's defaults.
-K1, B = 0.9, 0.4
-# Where Anserini's IndexCollection splits at white space and leaves the words as they are.
-_WHITE_SPACE = ("ha", "so", "sw", "yo")
 _CHUNK = 1000
 
 
@@ -84,36 +80,16 @@ class Words:
     """
 
     def __init__(self, language: str | None, tokenizer: str | None = None) -> None:
-        jvm.start()
-        from jnius import JavaException, autoclass
-
-        # By default Anserini reports every analyzer that it chooses.
-        level = autoclass("org.apache.logging.log4j.Level").ERROR
-        autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
+        # Numbers of tokens are split at white space, as the words of some languages.
+        at_spaces = language is None or language in WHITE_SPACE
+        self.analyzer = find_analyzer(language or WHITE_SPACE[0])
+        self.arguments = ["-pretokenized"] if at_spaces else ["-language", str(language)]
         self._tokenizer = Checkpoint.open(tokenizer).fetch().tokenizer if tokenizer else None
-        self.arguments = ["-pretokenized"]
-        if language is None or language in _WHITE_SPACE:
-            self.analyzer = autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
-            return
-        self.arguments = ["-language", language]
-        if language == "en":
-            self.analyzer = autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
-            return
-        analyzers = autoclass("io.anserini.analysis.AnalyzerMap")
-        if not analyzers.analyzerMap.containsKey(language):
-            valid = [*analyzers.analyzerMap.keySet().toArray(), "en", *_WHITE_SPACE]
-            raise unknown_name("language", language, valid, hint="For others, give `tokenizer=mini`.")
-        self.analyzer = analyzers.getLanguageSpecificAnalyzer(language)
-        try:
-            self.analyzer.tokenStream("contents", "a").close()
-        except JavaException as error:
-            raise MilcoError(f"`language={language}`: {reason_of(error).rstrip('.')}") from None
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """Return texts as they are, or as the ids of their tokens."""
         if self._tokenizer is None:
-            # Java's strings hold lone surrogates, but pyjnius' encoder does not take them.
-            return [text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for text in texts]
+            return list(map(replace_lone_surrogates, texts))
         special = set(self._tokenizer.special_ids)
         return [" ".join(str(token) for token in ids if token not in special) for ids in self._tokenizer.ids(texts)]
 

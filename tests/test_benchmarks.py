@@ -144,6 +144,7 @@ PROGRAMS = {
         "--data {data} {encoder} --languages xx yy --dominant xx yy --strengths 0 1 --draws 2",
         (" 0.000 ", " 1.000 ", " 0.000 ", " 1.000 "),
     ),
+    "bm25": ("--data {data} --languages sw", ("sample-sw ", " 0.0000 ", " 0.0000", "sample, mean ", "cmrc2018 ")),
     "encoding": (
         "--layers 1 --documents 2 --median 9 --longest 20 --head-texts 1 --threads 1 --repeats 1 --dtype float32",
         ("limit", " 0.0% padding", "documents/s", "int8 ", "one query", "ms packed, "),

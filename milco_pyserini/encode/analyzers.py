@@ -20,7 +20,7 @@ from milco_pyserini.sparse.terms import escape
 # Words of a text that are kept by default: all.
 LENGTH = 2**24
 # Languages without an analyzer of Lucene's, whose texts Anserini splits at white space.
-_WHITE_SPACE = ("ha", "so", "sw", "yo")
+WHITE_SPACE = ("ha", "so", "sw", "yo")
 
 
 class OpenVocabulary(Vocabulary):
@@ -162,13 +162,13 @@ def find_analyzer(language: str) -> Any:
     # By default Anserini reports every analyzer that it chooses.
     level = autoclass("org.apache.logging.log4j.Level").ERROR
     autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", level)
-    if language in _WHITE_SPACE:
+    if language in WHITE_SPACE:
         return autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if language == "en":
         return autoclass("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
     analyzers = autoclass("io.anserini.analysis.AnalyzerMap")
     if not analyzers.analyzerMap.containsKey(language):
-        valid = [*analyzers.analyzerMap.keySet().toArray(), "en", *_WHITE_SPACE]
+        valid = [*analyzers.analyzerMap.keySet().toArray(), "en", *WHITE_SPACE]
         raise unknown_name("language", language, valid, hint="For another one, yo splits texts at white space.")
     analyzer = analyzers.getLanguageSpecificAnalyzer(language)
     try:

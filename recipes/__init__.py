@@ -29,7 +29,7 @@ class RecipeOptions:
         manifest = self.work / "manifest.json"
         if manifest.is_file():
             if difference := Artifact(self.work, Path.is_dir, read_json(manifest)).difference(values):
-                raise MilcoError(f"{self.work} was begun with {difference}: choose another --work")
+                raise MilcoError(f"{self.work} was begun {difference}: choose another --work")
         elif self.work.is_dir() and any(self.work.iterdir()):
             raise MilcoError(f"{self.work} was not created by this command: choose another --work")
         else:

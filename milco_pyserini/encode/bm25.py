@@ -10,6 +10,7 @@ as Lucene stores them, so that scores are Pyserini's. Documents of several langu
 query is split by the analyzer of each.
 """
 
+import contextlib
 import copy
 import io
 import os
@@ -134,11 +135,19 @@ class BM25Encoder(MilcoEncoder):
         records.check()
         return encoder.fitted(records, EncodePlan().resolve(encoder, topics=False))
 
-    def fitted(self, records: Corpus | Topics, plan: EncodePlan) -> "BM25Encoder":
+    def fitted(self, records: Corpus | Topics, plan: EncodePlan, store: Path | None = None) -> "BM25Encoder":
         """Return the encoder with a column for each term of some records, and statistics: its own, or theirs.
 
-        For topics, it has no statistics. plan: resolved. Raises MilcoError if the language of a record is not known.
+        For topics, it has no statistics. plan: resolved. store: of the same records by the same plan; what it has is
+        not counted again. Raises MilcoError if the language of a record is not known.
         """
+        if store is not None and (store / BM25_FILE).is_file():
+            # A damaged file is written again.
+            with contextlib.suppress(MilcoError):
+                known = load(Checkpoint.open(store), None, None)
+                encoder = BM25Encoder(known.languages, self.k1, self.b, known.statistics, known._terms)
+                if not self.languages or self.hashes.items() <= encoder.hashes.items():
+                    return encoder
         topics = isinstance(records, Topics)
         statistics, pieces = (None, []) if topics else (self.statistics, self._terms)
         languages = self.languages or _languages(records)

@@ -23,7 +23,8 @@ from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
 from milco_pyserini.encode.reuse import ReusableStore
 from milco_pyserini.encode.writer import StoreWriter, validate_output
-from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, require_package, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, joined, parameter, require_package, shown
+from milco_pyserini.io.artifact import Action
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
@@ -80,14 +81,12 @@ def encode_corpus(
     plan, output = plan or EncodePlan(), Path(output)
     (validate_devices if launcher == RAY else require_devices)(device)
     if encoder is not None:
-        if (device, launcher) != ("auto", LOCAL):
-            rule = "is loaded, and encodes on its own device"
-            raise ParameterError("encoder", None, rule, Message("Omit {device} and {launcher}."))
+        _refuse(parameter("encoder") + " is loaded, and encodes on its own device", device=device, launcher=launcher)
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
     validate(plan)
     checkpoint = Checkpoint.open(plan.encoder)
     if plan.format == "auto":
-        plan = replace(plan, format=FORMATS[checkpoint.is_bm25])
+        plan = replace(plan, format=FORMATS[checkpoint.requires_fit])
     if plan.format == "parquet":
         require_package("pyarrow", "parquet", parameter("format", "parquet") + ", the format of bm25,")
     if encoder is None:
@@ -108,12 +107,12 @@ def encode_corpus(
         field_rule=getattr(records, "field_rule", "text"),
         **plan.manifest_fields(),
     )
-    if checkpoint.is_bm25:
+    if checkpoint.requires_fit:
+        _refuse(f"encoder {plan.encoder} is fitted to all texts on this machine", reuse=reuse, launcher=launcher)
+        # Its complete name is known when it is fitted.
         wanted = structs.replace(wanted, encoder=None)
-        device = "cpu" if device == "auto" else device
-        if launcher == RAY or reuse is not None:
-            fix: str = Message("Omit {reuse}, and {launcher}.", launcher="ray")
-            raise MilcoError("encoder bm25 counts words again on this machine", fix)
+        # Only the statistics of documents are written, for processes to read.
+        device = "cpu" if topics or device == "auto" else device
     # Cheap checks first, then one pass over the texts, then load the encoder.
     validate_output(output, wanted, overwrite)
     old = None if reuse is None else ReusableStore(Path(reuse), wanted)
@@ -129,7 +128,7 @@ def encode_corpus(
     what = counted(report.records, "topic" if topics else "document")
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
     wanted = structs.replace(wanted, texts=report.records, corpus_hash=report.digest)
-    validate_output(output, wanted, overwrite)
+    action = validate_output(output, wanted, overwrite)
     if encoder is not None:
         devices = [str(encoder.device)]
     else:
@@ -138,8 +137,9 @@ def encode_corpus(
     if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
         plan = replace(plan, dtype="bfloat16")
     loaded: Any = encoder or plan.load_encoder(checkpoint, "cpu" if launcher == RAY else devices[0])
-    if checkpoint.is_bm25:
-        loaded = loaded.fitted(records, plan.resolve(loaded, topics))
+    if checkpoint.requires_fit:
+        store = output if action in (Action.RESUME, Action.KEEP) else None
+        loaded = loaded.fitted(records, plan.resolve(loaded, topics), store)
         plan = replace(plan, encoder=loaded.name)
     if not (topics or loaded.network.encodes_documents):
         fix = f"Encode documents with {loaded.config.checkpoint}."
@@ -147,7 +147,7 @@ def encode_corpus(
     if topics:
         warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)
-    wanted = structs.replace(wanted, **plan.manifest_fields(), **encoder_fields(checkpoint, loaded, devices[0]))
+    wanted = structs.replace(wanted, **plan.manifest_fields(), **encoder_fields(checkpoint, loaded, devices[0], topics))
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
         old.validate(structs.replace(wanted, query_table_top_k=wanted.query_table_top_k or None))
@@ -156,7 +156,7 @@ def encode_corpus(
     parts = range(shard_id, num_parts, shard_num)
     with StoreWriter(output, wanted, overwrite) as writer:
         address = checkpoint.address
-        if checkpoint.is_bm25 and not topics:
+        if checkpoint.requires_fit and not topics:
             loaded.save_pretrained(output)
             address = str(output.resolve())
         writer.remove_damaged(parts, loaded.vocabulary)
@@ -175,6 +175,12 @@ def encode_corpus(
     if manifest.truncated_documents:
         log(f"Truncated {counted(manifest.truncated_documents, 'text')} to {plan.max_length} tokens")
     return manifest
+
+
+def _refuse(reason: str, **options: Any) -> None:
+    """Raise MilcoError, with the reason, if options are given: other values than None, "auto" and "local"."""
+    if given := [parameter(name, value) for name, value in options.items() if value not in (None, "auto", LOCAL)]:
+        raise MilcoError(reason, joined(("Omit ", joined(given, " and "), ".")))
 
 
 class EncodeRun:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.model.configuration import VIEW_VARIANTS
+from milco_pyserini.model.configuration import QUERY_LIMITS, VIEW_VARIANTS
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class EncodePlan:
         return resolved | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 
-def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[str, Any]:
+def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str, topics: bool) -> dict[str, Any]:
     """Return the manifest fields that an encoder and this machine determine; of the device, only the type."""
     import numpy
     import torch
@@ -140,7 +140,7 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str) -> dict[st
     return {
         **encoder.hashes,
         "source_prefix": encoder.vocabulary.source_prefix,
-        **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS},
+        **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS + QUERY_LIMITS * topics},
         **({"query_table_top_k": top_k} if top_k else {}),
         "device": device.partition(":")[0],
         "versions": {

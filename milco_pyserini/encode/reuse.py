@@ -19,7 +19,7 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
 from milco_pyserini.errors import Message, ParameterError, parameter
 from milco_pyserini.io.manifest import intact
-from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, differences, may_differ, option_of
+from milco_pyserini.io.records import CONFIG, REUSE, StoreManifest, described, differences, may_differ, option_of
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.store import read_parquet, read_part, split_jsonl, write_parquet, write_vectors
@@ -60,11 +60,10 @@ class ReusableStore:
             )
         for name, recorded, value in differences(self.manifest, plan, may_differ(REUSE, self.manifest)):
             option = option_of(name)
-            before = self.manifest.encoder if option == "encoder" else recorded
+            before = {"encoder": self.manifest.encoder, "prune": self.manifest.rules}.get(option, recorded)
             fix: str = ("with " if before else "without ") + parameter(option, before or None)
-            if option == CONFIG:
-                fix = f"with the same {CONFIG}"
-            rule = f"its vectors were encoded with {name} {recorded!r}, not {value!r}"
+            fix = f"with the same {CONFIG}" if option == CONFIG else fix
+            rule = "its vectors were encoded " + described(name, recorded, value)
             raise ParameterError("reuse", self.path, rule, "Encode " + fix + ", or without " + parameter("reuse"))
 
     def load(self) -> None:

@@ -57,14 +57,13 @@ def validate_output(path: Path, plan: StoreManifest, overwrite: bool) -> Action:
             # Refused even with --overwrite: replacing documents by topics is surely a mistake.
             raise MilcoError(f"{path} holds vectors of {kind}, not of {plan.kind}", Message("Choose another {output}."))
         if not overwrite and None is not plan.corpus_hash != recorded.corpus_hash:
+            can_reuse = store.is_complete and not (path / BM25_FILE).is_file()
+            reuse = " with {reuse}, so that only new texts are encoded" if can_reuse else ""
             raise MilcoError(
                 f"{path} was begun with other {plan.kind}: ids or texts of {plan.corpus} have changed since "
                 f"({recorded.texts or 0:,} then, {plan.texts:,} now)",
                 Message(
-                    "Choose another {output} (with {reuse} if it is complete, so that only new texts are encoded), "
-                    "or start over with {overwrite}.",
-                    reuse=path,
-                    overwrite=True,
+                    f"Choose another {{output}}{reuse}, or start over with {{overwrite}}.", reuse=path, overwrite=True
                 ),
             )
     return store.action(plan, overwrite)

@@ -9,9 +9,7 @@ from typing import Any
 from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io.files import is_taken, recover_directory, validate_replaceable, validate_writable
-from milco_pyserini.io.records import Record, differences
-
-_LONGEST = 60
+from milco_pyserini.io.records import Record, described, differences
 
 
 class Action(Enum):
@@ -47,11 +45,11 @@ class Artifact:
     in_place: bool = False
 
     def difference(self, wanted: Record | Mapping[str, Any]) -> str:
-        """Return the first parameter that differs, such as "max_length 512, not 9"; "" if there is none."""
+        """Return the first parameter that differs, such as "with max_length 512, not 9"; "" if there is none."""
         found = differences({} if self.recorded is None else self.recorded, wanted, self.ignored)
         # A name is clearer than a hash of what it names.
         for name, old, new in sorted(found, key=lambda field: field[0].endswith("_hash")):
-            return f"{name} {_shown(old)}, not {_shown(new)}"
+            return described(name, old, new)
         return ""
 
     def action(self, wanted: Record | Mapping[str, Any], overwrite: bool = False) -> Action:
@@ -76,11 +74,11 @@ class Artifact:
         elif overwrite:
             action = Action.REPLACE
         else:
-            what = f"was begun with {difference}"
+            what = "was begun " + difference
             if self.recorded is None:
                 what = "has no manifest of what it was made from, or one that is damaged or has no checksum"
             fix = Message("Choose another {output}, or start over with {overwrite}.", overwrite=True)
-            raise MilcoError(f"{self.path} {what}", fix)
+            raise MilcoError(f"{self.path} " + what, fix)
         if action is Action.CREATE or (action is Action.REPLACE and not self.in_place):
             validate_writable(self.path, inside=self.in_place)
         return action
@@ -89,10 +87,3 @@ class Artifact:
         """Report that there is nothing to do, and remove what killed runs left."""
         recover_directory(self.path)
         log(f"{self.path} is up to date")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], Record):
-        return str(len(value))
-    text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -13,6 +13,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from milco_pyserini.errors import Message, joined, parameter, value_text
+
 Count = Annotated[int, Meta(ge=0)]
 Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 Setting = Annotated[int, Meta(gt=0)] | Factor
@@ -34,6 +36,7 @@ class Compatibility(Flag):
 
 RESUME, REUSE, UPDATE, INDEX, SEARCH, EXPLAIN, EXPORT = Compatibility
 _ENCODE = RESUME | REUSE
+_LONGEST = 60
 # The file of a checkpoint that determines a field, in place of an option.
 CONFIG = "config.json"
 
@@ -117,6 +120,9 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     lowercase_capitals: Annotated[Any, _VARIANT] = UNSET
     pivot_top_k: Annotated[Any, _VARIANT] = UNSET
     source_top_k: Annotated[Any, _VARIANT] = UNSET
+    # Only topics have them.
+    query_pivot_top_k: Annotated[Count | UnsetType | None, _VARIANT] = UNSET
+    query_source_top_k: Annotated[Count | UnsetType | None, _VARIANT] = UNSET
     format: Annotated[Text, Agree(_ENCODE, "format")] = None
     dtype: Annotated[Text, Agree(_ENCODE, "dtype")] = None
     device: Annotated[Text, Agree(_ENCODE, "device")] = None
@@ -262,7 +268,7 @@ def fields_to_match(between: Compatibility) -> tuple[str, ...]:
 def may_differ(between: Compatibility, recorded: StoreManifest) -> set[str]:
     """Return the fields in which a plan may differ from a manifest or an older plan; others must agree.
 
-    Earlier versions recorded no variants of the views.
+    Earlier versions recorded no variants of the views, or none of the queries.
     """
     agreements = _agreements()
     unknown = {name for name, agree in agreements.items() if agree is _VARIANT and getattr(recorded, name) is UNSET}
@@ -288,4 +294,23 @@ def differences(
         if isinstance(old, Record) and isinstance(value, Record):
             yield from ((f"{name}.{field}", *values) for field, *values in differences(old, value))
         else:
-            yield name, old or None, value or None
+            old, value = (None if not given and type(given) is not int else given for given in (old, value))
+            yield name, old, value
+
+
+def described(name: str, recorded: Any, wanted: Any) -> Message:
+    """Return a difference in words, such as "with max_length 512, not 9" or "without prune, not with prune top-k:5"."""
+    field = name.rpartition(".")[2]
+    # The option of another field has other values, and topics have --topics in place of --corpus.
+    is_option = field == "pruning" or (field in _agreements() and option_of(field) == field != "corpus")
+    mention = parameter(option_of(field)) if is_option else name
+    if recorded is None:
+        return joined(("without ", mention, ", not with ", mention, _shown(wanted)))
+    return joined(("with ", mention, _shown(recorded), ", not", " without" if wanted is None else _shown(wanted)))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        value = len(value) if value and isinstance(value[0], Record) else " ".join(map(str, value))
+    text = "" if value is True else f" {value_text(value)}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -100,7 +100,8 @@ class Checkpoint:
         is_name = embedded == MINI and name.partition(":")[0] == BM25
         # It has no files.
         self._local = local = Path(os.devnull) if is_name else local
-        self.is_bm25 = is_name or (local is not None and (local / BM25_FILE).is_file())
+        # Whether the encoder is fitted to a corpus before it encodes this corpus: only BM25 is.
+        self.requires_fit = is_name or (local is not None and (local / BM25_FILE).is_file())
         # "" and None of what is not on the hub.
         self.repository, _, revision = ("", "", "") if local else path.partition("@")
         self.revision: str | None = revision or None
@@ -153,7 +154,7 @@ class Checkpoint:
 
     def _find(self, weights: bool) -> Path:
         directory = self._local or self._snapshot(self.repository, weights)
-        if self.is_bm25 or self.name.startswith(ST) or (directory / "config.json").exists():
+        if self.requires_fit or self.name.startswith(ST) or (directory / "config.json").exists():
             return directory
         # A SparseEncoder with its only module in a directory of its own.
         nested = [path.parent for path in directory.glob("*/config.json") if is_json_with(path, "model_type")]
@@ -204,7 +205,7 @@ class Checkpoint:
         """The kind of encoder, by its files."""
         if self.name.startswith(ST):
             return Kind.SENTENCE_TRANSFORMERS
-        if self.is_bm25:
+        if self.requires_fit:
             return Kind.BM25
         if self.config.get("model_type") == QUERY_TABLE:
             return Kind.QUERY_TABLE

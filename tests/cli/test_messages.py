@@ -71,8 +71,8 @@ MESSAGES = {
     ),
     "index --corpus docs.tsv": "milco index: error: which --vectors? there are vectors/a, vectors/b",
     "index --vectors vectors/a --engine exact --prune top-k:3": (
-        "milco index: error: indexes/a.exact was begun with vectors.pruning None, not top-k:3. Choose another "
-        "--output, or start over with --overwrite."
+        "milco index: error: indexes/a.exact was begun without --prune, not with --prune top-k:3. Choose "
+        "another --output, or start over with --overwrite."
     ),
     "index --vectors vectors/a --views pivot --prune source:top-k:2": (
         "milco index: error: --prune source:top-k:2: the source view is dropped by --views pivot"

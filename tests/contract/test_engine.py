@@ -156,7 +156,7 @@ def test_a_build_that_succeeded_can_be_run_again(
     assert capsys.readouterr().err == f"{path} is up to date\n"
     assert (path / "manifest.json").stat().st_mtime_ns == written and not list(tmp_path.glob(".*"))
     other = {"topics": vectors} if first.manifest.exactness == "approximate" else {"prune": ["top-k:3"]}
-    with pytest.raises(MilcoError, match=r"index was begun with .*overwrite=True"):
+    with pytest.raises(MilcoError, match=r"index was begun with.*overwrite=True"):
         Index.build(vectors, path, kind, **other)  # type: ignore[arg-type]
 
 

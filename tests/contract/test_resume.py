@@ -134,11 +134,14 @@ def test_only_texts_that_the_old_store_lacks_are_encoded(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--max-length", "9"], "encoded with max_length 512, not 9. Encode with --max-length 512, or without --reuse"),
-        (["--prune", "top-k:3"], "encoded with pruning None, not 'top-k:3'. Encode without --prune, or without"),
-        (["--views", "pivot"], "not ['pivot']. Encode with --views pivot source, or without --reuse"),
-        (["--format", "parquet"], "encoded with format 'jsonl', not 'parquet'. Encode with --format jsonl, or"),
-        (["--dtype", "bfloat16"], "encoded with dtype 'float32', not 'bfloat16'. Encode with --dtype float32, or"),
+        (
+            ["--max-length", "9"],
+            "encoded with --max-length 512, not 9. Encode with --max-length 512, or without --reuse",
+        ),
+        (["--prune", "top-k:3"], "encoded without --prune, not with --prune top-k:3. Encode without --prune, or"),
+        (["--views", "pivot"], "with --views pivot source, not pivot. Encode with --views pivot source, or without"),
+        (["--format", "parquet"], "encoded with --format jsonl, not parquet. Encode with --format jsonl, or"),
+        (["--dtype", "bfloat16"], "encoded with --dtype float32, not bfloat16. Encode with --dtype float32, or"),
         (["--encoder", "mini"], f"Encode with --encoder {CHECKPOINT}, or without --reuse"),
         (["--reuse", "nowhere"], "no vectors at nowhere"),
     ],
@@ -203,10 +206,33 @@ def test_another_variant_in_the_configuration_of_a_checkpoint_is_refused(
     config = checkpoint / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"pivot_top_k": 2}))
     assert encode(corpus, store, *options) == 2
-    assert f"{store} was begun with pivot_top_k None, not 2. Choose another --output" in capsys.readouterr().err
+    wanted = "without pivot_top_k, not with pivot_top_k 2"
+    assert f"{store} was begun {wanted}. Choose another --output" in capsys.readouterr().err
     assert encode(corpus, tmp_path / "new", *options, "--reuse", str(store)) == 2
-    assert "encoded with pivot_top_k None, not 2. Encode with the same config.json" in capsys.readouterr().err
+    assert f"encoded {wanted}. Encode with the same config.json" in capsys.readouterr().err
     assert content(store) == before
+
+
+def test_other_limits_of_queries_are_refused_for_topics_only(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Documents do not depend on them; a store of topics of an earlier version does not state them."""
+    checkpoint, topics, documents = (tmp_path / name for name in ("checkpoint", "topics", "documents"))
+    MilcoEncoder.from_pretrained(CHECKPOINT).save_pretrained(checkpoint)
+    options = ["--encoder", str(checkpoint), "--dtype", "float32"]
+    of_topics = ["encode", "--topics", str(corpus), "--output", str(topics), *options]
+    assert encode(corpus, documents, *options) == main(of_topics) == 0
+    stored = read_checked(topics / "manifest.json")
+    assert stored["query_pivot_top_k"] is None and "query_pivot_top_k" not in read_checked(documents / "manifest.json")
+    config = checkpoint / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"query_pivot_top_k": 2}))
+    assert encode(corpus, documents, *options) == 0
+    capsys.readouterr()
+    assert main(of_topics) == 2
+    assert "begun without query_pivot_top_k, not with query_pivot_top_k 2. Choose" in capsys.readouterr().err
+    del stored["query_pivot_top_k"], stored["query_source_top_k"]
+    write_checked(topics / "manifest.json", stored)
+    assert main(of_topics) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"not JSON\n", b'{"id":"d0","contents":""}\n'])

@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,11 +180,44 @@ def test_a_store_has_the_statistics_and_resumes_with_the_same(store: Path, tmp_p
         encode_corpus(BOTH, copy, EncodePlan(encoder="bm25:k1=2"))
 
 
+@pytest.mark.parametrize("encoder", ["bm25", "bm25:en,de", "saved"])
+def test_a_store_is_resumed_by_the_statistics_that_it_has(
+    encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No text is split again, but those of a missing part."""
+    BM25Encoder.fit(BOTH[:2]).save_pretrained(tmp_path / "saved")
+    plan = EncodePlan(encoder=str(tmp_path / "saved") if encoder == "saved" else encoder, part_size=1)
+    corpus = BOTH[:4] if encoder == "saved" else BOTH
+    manifest = encode_corpus(corpus, tmp_path / "store", plan)
+    split: list[str] = []
+
+    def spied(analyzer: Any, text: str) -> list[str]:
+        split.append(text)
+        return analyze(analyzer, text)
+
+    monkeypatch.setattr("milco_pyserini.encode.analyzers.analyze", spied)
+    assert encode_corpus(corpus, tmp_path / "store", plan) == manifest
+    (tmp_path / "store" / "parts" / "part-00003.parquet").unlink()
+    assert encode_corpus(corpus, tmp_path / "store", plan) == manifest
+    # Java is asked for "a" to find whether it can split a language.
+    assert [text for text in split if text != "a"] == [corpus[3]["text"]]
+
+
 def test_parts_and_workers_share_the_statistics(store: Path, tmp_path: Path) -> None:
     """Parts of two documents, encoded by two processes."""
     encode_corpus(BOTH, tmp_path / "parts", EncodePlan(encoder="bm25", part_size=2), device="cpu,cpu")
     one, several = (open_store(path).load() for path in (store, tmp_path / "parts"))
     assert one[0] == several[0] and one[1].to_dicts() == several[1].to_dicts()
+
+
+def test_topics_of_several_parts_have_the_columns_of_one_vocabulary(tmp_path: Path) -> None:
+    """Processes would add terms one by one, each in its order."""
+    (tmp_path / "topics.tsv").write_text("q1\triver\nq2\ttelephone\nq3\triver quokka\n")
+    topics = open_topics(str(tmp_path / "topics.tsv"))
+    for name, device in (("one", "cpu"), ("two", "cpu,cpu")):
+        encode_corpus(topics, tmp_path / name, EncodePlan(encoder="bm25:en", part_size=1), device=device)
+    one, two = (open_store(tmp_path / name).load() for name in ("one", "two"))
+    assert one[1].to_dicts() == two[1].to_dicts() and one[1].columns.tolist() == [0, 1, 0, 2]
 
 
 @pytest.mark.parametrize("engine", ["exact", "lucene"])
@@ -245,7 +279,8 @@ def test_invalid_input_is_one_line(store: Path, tmp_path: Path, capsys: pytest.C
         f"--corpus {corpus} --encoder bm25:german": "unknown language 'german': valid are ar, bn,",
         f"--corpus {corpus} --encoder bm25:en,b=2": "b=2: must be from 0 to 1",
         f"--corpus {corpus} --encoder bm25:en,k1=x": "k1=x is not one of languages, k1=NUMBER or b=NUMBER",
-        f"--corpus {corpus} --encoder bm25:en --reuse {store}": "--reuse",
+        f"--corpus {corpus} --encoder bm25:en --reuse {store}": f"on this machine. Omit --reuse {store}.",
+        f"--corpus {corpus} --encoder bm25:en --launcher ray": "on this machine. Omit --launcher ray.",
         f"--corpus {corpus} --encoder bm25:en --views pivot": "so no pivot view. Use --views source",
         f"--corpus {corpus} --encoder bm25:en --english-prefix e_": "has no English terms",
         f"--corpus {empty} --encoder bm25:en": "holds no document with a word",

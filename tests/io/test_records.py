@@ -2,11 +2,14 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from milco_pyserini.cli.encode import EncodeOptions
 from milco_pyserini.cli.index import IndexOptions
+from milco_pyserini.cli.parser import flags_of
+from milco_pyserini.cli.program import with_flags
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
@@ -18,6 +21,7 @@ from milco_pyserini.io.records import (
     Compatibility,
     IndexManifest,
     StoreManifest,
+    described,
     differences,
     fields_to_match,
     may_differ,
@@ -82,6 +86,26 @@ def test_nested_differences_are_named() -> None:
     index = IndexManifest(**about, id_with_space=None, postings=1, query_scale=1.0, vectors=vectors)
     wanted = {"engine": "exact", "vectors": StoreManifest(scale=100.0, pruning="top-k:3")}
     assert list(differences(index, wanted)) == [("vectors.pruning", None, "top-k:3")]
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (("seed", 0, 5), "with seed 0, not 5"),
+        (("max_length", 512, 9), "with --max-length 512, not 9"),
+        (("vectors.pruning", None, "top-k:3"), "without --prune, not with --prune top-k:3"),
+        (("pruning", "top-k:3 mass:0.9", None), "with --prune top-k:3 mass:0.9, not without"),
+        (("lowercase", None, True), "without --lowercase, not with --lowercase"),
+        (("vectors.views", ["pivot", "source"], ["pivot"]), "with --views pivot source, not pivot"),
+        (("corpus", "a.tsv", "b.tsv"), "with corpus a.tsv, not b.tsv"),
+        (("weight_hash", "a", "b"), "with weight_hash a, not b"),
+    ],
+)
+def test_a_difference_is_described_by_its_option(difference: tuple[str, Any, Any], words: str) -> None:
+    """A value that the option does not take has the name of its field."""
+    assert with_flags(described(*difference), flags_of(EncodeOptions)) == words
+    ((_, recorded, wanted),) = differences(*({"name": value} for value in difference[1:]))
+    assert (recorded, wanted) == difference[1:]
 
 
 def test_one_lifecycle(tmp_path: Path) -> None:

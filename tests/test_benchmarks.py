@@ -158,6 +158,7 @@ PROGRAMS = {
         ("cpu, torch ", "2 layers, 40 texts, ", "limit ", "documents/s", "one query of 16 tokens: ", "on CUDA only"),
     ),
     "help_time": ("--repeats 1 --commands encode index", ("encode", "index", "slowest")),
+    "languages": ("--data {data} {encoder} --sentences 3 --format csv", ("R@1,all,own,other,spelled", "en,,", "sw,")),
     "lexecho": ("{encoder} --topics 2 --languages sw", ("1 language;", "mean of 50 topics")),
     "lucene_indexing": ("--documents 40 --threads 1 --repeats 1", ("threads", "ratio", "40 documents")),
     "lucene_search": (

@@ -29,6 +29,7 @@ from milco_pyserini.console import log
 from milco_pyserini.io.files import checksum, write_json
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.options import option
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import SparseBatch, Vocabulary, open_store
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl
 
@@ -157,7 +158,7 @@ def index_milco(root: Path, output: Path, threads: int, name: str = "lucene") ->
     engine.available()
     store = open_store(root / "store")
     started = time.perf_counter()
-    build_index(store, engine, output, threads)
+    build_index(store, engine, output, BuildRequest(threads=threads))
     return time.perf_counter() - started
 
 

@@ -24,6 +24,7 @@ from milco_pyserini.io.artifact import Artifact
 from milco_pyserini.io.files import atomic_file, is_json_with, size_on_disk, validate_output_directory, write_json
 from milco_pyserini.io.manifest import RECALL
 from milco_pyserini.io.runs import write_hits
+from milco_pyserini.request import BuildRequest
 
 FORMAT_VERSION = 1
 _MARKER = "workbench.json"
@@ -139,7 +140,7 @@ class Workbench:
         index = open_index(path) if is_index(path) and not self.overwrite else None
         if index is None or Artifact(path, is_index, index.manifest).difference(wanted):
             log(f"{label}: building")
-            index = build_index(vectors, engine, path, self.threads, overwrite=True)
+            index = build_index(vectors, engine, path, BuildRequest(threads=self.threads, overwrite=True))
         if (docid := index.manifest.id_with_space) is not None:
             raise MilcoError(f"{label}: docid {shown(docid)} has white space, which separates the columns of a run")
         return index

@@ -1,24 +1,27 @@
-"""How to search: one object with all options of a search, which searchers and engines take.
+"""How to search, and how to build an index: one object with all options, which travels to what uses them.
 
 The keywords of Searcher.search(), the options of the command line, the parameters of the REST API and the arguments of
-MCP tools are the fields of SearchRequest, with their help and ranges. A new option is a field here, its type in
-SearchKeywords, and what an engine or a searcher does with it.
+MCP tools are the fields of SearchRequest, with their help and ranges; those of Index.build() and milco index are the
+fields of BuildRequest. A new option is a field here, its type in the keywords, and what is done with it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.errors import MilcoError, ParameterError
-from milco_pyserini.options import MAX_THREADS, option, validate, validate_number
+from milco_pyserini.errors import MilcoError, ParameterError, parameter
+from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option, validate, validate_number
 
 # How hits of several indexes are fused: by methods for engines whose scores are on scales of their own.
 HYBRID_METHODS = ("rrf", "rsf")
 # Options that change scores: an explanation takes them, too.
 SCORING = ("alpha", "views", "balance")
+# Options of vectors: texts that are encoded for an index have none of them.
+OF_VECTORS = ("corpus", "plain", "scale", "shard_num", "shard_id")
 _CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
 
 GivenFilters = Mapping[str, Any] | str | Sequence[str]
@@ -191,3 +194,102 @@ class SearchRequest:
         if self.max_passage is False:
             return None
         return PASSAGE_DELIMITER if self.max_passage is True else self.max_passage
+
+
+class IndexKeywords(TypedDict, total=False):
+    """Keywords of Index.update(): the fields of IndexRequest, in the forms in which they are given."""
+
+    corpus: str | Path | Iterable[Any] | None
+    threads: int
+    prune: Sequence[str]
+    views: Sequence[str]
+    plain: bool
+    scale: float | None
+
+
+class BuildKeywords(IndexKeywords, total=False):
+    """Keywords of Index.build(): the fields of BuildRequest, in the forms in which they are given."""
+
+    overwrite: bool
+    store_documents: bool | None
+    topics: str | Path | None
+    shard_id: int
+    shard_num: int
+
+
+@dataclass(frozen=True)
+class IndexRequest:
+    """How vectors become documents of an index. Values are validated when it is made, as those of a SearchRequest."""
+
+    corpus: str | Path | Iterable[Any] | None = option(
+        None,
+        metavar="NAME|PATH",
+        help="documents to store, if the corpus moved since it was encoded: a name (miracl-ar), or JSONL or TSV",
+    )
+    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
+    prune: tuple[str, ...] = option(
+        (),
+        group="pruning",
+        metavar="RULE",
+        help="drop weak terms: top-k:100, percentile:50, mass:30, threshold:0.1; for one view pivot:top-k:80",
+    )
+    views: tuple[str, ...] = option(
+        (), group="pruning", choices=VIEWS, metavar="VIEW", help="pivot, source or both (default: those of the vectors)"
+    )
+    plain: bool = option(False, group="external vectors", help="external Anserini JSONL: a directory or a file")
+    scale: float | None = option(
+        None,
+        above=0,
+        maximum=MAX_INTEGER,
+        requires="plain",
+        group="external vectors",
+        help="impact = round(weight x scale), for float weights",
+    )
+
+    def __post_init__(self) -> None:
+        """Open the corpus and validate the values."""
+        if not isinstance(self.corpus, str | Path | None):
+            from milco_pyserini.corpora import open_corpus
+
+            object.__setattr__(self, "corpus", open_corpus(self.corpus, skip_bad_lines=True))
+        validate(self)
+        for name in ("prune", "views"):
+            object.__setattr__(self, name, tuple(getattr(self, name) or ()))
+
+
+@dataclass(frozen=True)
+class BuildRequest(IndexRequest):
+    """How to build an index, or one of its shards.
+
+    >>> BuildRequest(threads=4, prune=["top-k:100"]).prune
+    ('top-k:100',)
+    """
+
+    overwrite: bool = option(False, help="replace an index, once the new one is complete")
+    store_documents: bool = option(
+        False, flag="store", help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)"
+    )
+    topics: str | Path | None = option(
+        None,
+        group="approximate engines",
+        metavar="DIR",
+        help="encoded topics to measure recall on (default: sampled documents)",
+    )
+    shard_id: int = option(0, minimum=0, group="shards", help="shard that this command builds, from 0")
+    shard_num: int = option(
+        1,
+        minimum=1,
+        group="shards",
+        excludes=("plain",),
+        help="number of shards, all in one directory, searched as one index",
+    )
+
+    def conflicts(self) -> Iterator[MilcoError]:
+        """Yield an error if there is no such shard."""
+        if self.shard_id >= self.shard_num:
+            yield ParameterError("shard_id", self.shard_id, f"must be from 0 to {self.shard_num - 1:,}")
+
+    @property
+    def is_shard(self) -> bool:
+        """Whether only a part of the vectors is indexed."""
+        return self.shard_num > 1

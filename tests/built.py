@@ -12,8 +12,8 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import Index, build_index, find_engine, open_index
-from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.io.records import StoreManifest
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -77,8 +77,8 @@ class Built:
                     shard_num=2,
                 )
         elif kind.endswith(STORED):
-            corpus = CorpusDocuments(stored_documents(), "stored documents")
-            build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path, corpus=corpus)
+            request = BuildRequest(store_documents=True, corpus=stored_documents())
+            build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path, request)
         else:
             build_index(self.documents(kind), find_engine(kind), path)
         return path

@@ -8,27 +8,15 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
-from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
+from milco_pyserini.options import option, options_of
+from milco_pyserini.request import BuildRequest, IndexRequest
 
-_PRUNING = "pruning"
-_APPROXIMATE = "approximate engines"
-_EXTERNAL = "external vectors"
-_SHARDS = "shards"
-_plain = partial(option, group=_EXTERNAL, help="--vectors is external Anserini JSONL: a directory or a file")
-_scale = partial(
-    option,
-    above=0,
-    maximum=MAX_INTEGER,
-    requires="plain",
-    group=_EXTERNAL,
-    help="impact = round(weight x scale), for float weights",
-)
 # Below it, clusters gain nothing and take much more than postings.
 _FEW_DOCUMENTS = 100_000
 # Bytes of a posting in Lucene.
@@ -48,11 +36,6 @@ class IndexOptions:
     """
 
     vectors: Path | None = option(None, metavar="DIR", parameters=("source",), help="vector store of milco encode")
-    corpus: str | None = option(
-        None,
-        metavar="NAME|PATH",
-        help="with --store: the corpus, if it moved since it was encoded: a name (miracl-ar), or JSONL or TSV",
-    )
     engine: str = option("lucene", metavar="ENGINE", help="lucene, exact, qdrant or seismic")
     set: tuple[str, ...] = option(
         (),
@@ -64,32 +47,7 @@ class IndexOptions:
     output: Path | None = option(
         None, metavar="DIR", parameters=("path",), help="directory of the index (default: indexes/NAME.ENGINE)"
     )
-    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
-    overwrite: bool = option(False, help="replace an index at --output, once the new one is complete")
-    store: bool = option(
-        False,
-        parameters=("store_documents",),
-        help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)",
-    )
-    prune: tuple[str, ...] = option(
-        (),
-        group=_PRUNING,
-        metavar="RULE",
-        help="drop weak terms: top-k:100, percentile:50, mass:30, threshold:0.1; for one view pivot:top-k:80",
-    )
-    views: tuple[str, ...] = option(
-        (), group=_PRUNING, metavar="VIEW", help="pivot, source or both (default: those of --vectors)"
-    )
-    topics: Path | None = option(
-        None, group=_APPROXIMATE, metavar="DIR", help="encoded topics to measure recall on (default: sampled documents)"
-    )
-    plain: bool = _plain(False)
-    scale: float | None = _scale(None)
-
-    shard_id: int = option(0, minimum=0, group=_SHARDS, help="shard that this command builds, from 0")
-    shard_num: int = option(
-        1, minimum=1, group=_SHARDS, help="number of shards, all with the same --output, searched as one index"
-    )
+    request: BuildRequest = options_of(BuildRequest)
 
 
 @dataclass(frozen=True)
@@ -97,6 +55,7 @@ class UpdateOptions:
     """Add, replace and delete documents of an index (lucene, qdrant).
 
     Documents of --vectors are added, in place of those with the same id. With --since, only what differs is written.
+    Pruning rules and views are those that the index was built with.
 
       milco index update --index indexes/news.lucene --vectors vectors/today --since vectors/yesterday
       milco index update --index indexes/news.lucene --delete gone.txt
@@ -112,14 +71,7 @@ class UpdateOptions:
         help="store that the index was built from: write only what differs, and delete documents that --vectors lacks",
     )
     delete: Path | None = option(None, metavar="FILE", help="docids to delete, one per line")
-    prune: tuple[str, ...] = option((), metavar="RULE", help="the pruning rules that the index was built with")
-    views: tuple[str, ...] = option((), metavar="VIEW", help="the views that the index was built with")
-    corpus: str | None = option(
-        None, metavar="NAME|PATH", help="documents to store, if the corpus moved since it was encoded"
-    )
-    threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
-    plain: bool = _plain(False)
-    scale: float | None = _scale(None)
+    request: IndexRequest = options_of(IndexRequest)
 
 
 @dataclass(frozen=True)
@@ -143,7 +95,7 @@ class TuneOptions:
 
 def command(options: IndexOptions) -> None:
     """Build the index."""
-    from milco_pyserini.index import Index, find_engine
+    from milco_pyserini.index import build_index, find_engine
     from milco_pyserini.index.protocol import parse_settings
 
     if options.set == ("help",):
@@ -152,22 +104,8 @@ def command(options: IndexOptions) -> None:
     engine = find_engine(options.engine).with_settings(parse_settings(options.set))
     if options.vectors is None:
         raise missing_vectors()
-    index = Index.build(
-        options.vectors,
-        options.output or INDEXES / f"{directory_name(options.vectors.name)}.{engine.name}",
-        engine,
-        prune=options.prune,
-        views=options.views,
-        plain=options.plain,
-        scale=options.scale,
-        store_documents=options.store,
-        corpus=options.corpus,
-        topics=options.topics,
-        threads=options.threads,
-        overwrite=options.overwrite,
-        shard_id=options.shard_id,
-        shard_num=options.shard_num,
-    )
+    output = options.output or INDEXES / f"{directory_name(options.vectors.name)}.{engine.name}"
+    index = build_index(options.vectors, engine, output, options.request)
     if engine.name == "seismic" and index.manifest.documents < _FEW_DOCUMENTS:
         size = index.manifest.postings * _LUCENE_BYTES / 1e6
         log(f"Below {_FEW_DOCUMENTS:,} documents --engine lucene is exact and takes about {size:,.1f} MB")
@@ -190,17 +128,9 @@ def update(options: UpdateOptions) -> None:
     from milco_pyserini.index import open_index
     from milco_pyserini.index.update import read_docids
 
-    open_index(options.index).update(
-        options.vectors,
-        since=options.since,
-        delete=None if options.delete is None else read_docids(options.delete),
-        prune=options.prune,
-        views=options.views,
-        plain=options.plain,
-        scale=options.scale,
-        corpus=options.corpus,
-        threads=options.threads,
-    )
+    delete = None if options.delete is None else read_docids(options.delete)
+    index = open_index(options.index)
+    index.update(options.vectors, since=options.since, delete=delete, **cast(Any, vars(options.request)))
 
 
 def tune(options: TuneOptions) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from msgspec import structs
 
@@ -43,7 +43,7 @@ from milco_pyserini.index.update import (
     validate_kind,
     validate_update,
 )
-from milco_pyserini.index.vectors import open_documents
+from milco_pyserini.index.vectors import BatchDocuments, open_documents, open_shard
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -71,12 +71,13 @@ from milco_pyserini.io.manifest import (
 )
 from milco_pyserini.io.records import FilesRecord, IndexManifest, ShardRecord, StoreManifest
 from milco_pyserini.model.checkpoint import BM25_FILE
-from milco_pyserini.options import validate_number
+from milco_pyserini.options import changed_options
+from milco_pyserini.request import OF_VECTORS, BuildKeywords, BuildRequest, IndexKeywords, IndexRequest
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
 from milco_pyserini.sparse.quantization import SCALE
-from milco_pyserini.sparse.store import texts_before, validate_shard_id
+from milco_pyserini.sparse.store import texts_before
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus
@@ -87,6 +88,7 @@ _LOW_RECALL = 0.95
 _EXPORT = "Fill the server by milco export --url"
 # The vectors of an update that only deletes, and of texts that are not encoded yet.
 _NOTHING = StoreManifest(scale=1.0)
+_DEFAULTS = BuildRequest()
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,17 +117,7 @@ class Index:
         *,
         ids: Sequence[str] | None = None,
         encoder: "str | Path | MilcoEncoder | None" = None,
-        prune: Sequence[str] = (),
-        views: Sequence[str] = (),
-        plain: bool = False,
-        scale: float | None = None,
-        store_documents: bool | None = None,
-        corpus: "str | Path | Corpus | Iterable[Any] | None" = None,
-        topics: str | Path | None = None,
-        threads: int = 1,
-        overwrite: bool = False,
-        shard_id: int = 0,
-        shard_num: int = 1,
+        **options: Unpack[BuildKeywords],
     ) -> "Index":
         """Build an index, or one of its shards. Its directory exists only when it is complete.
 
@@ -160,62 +152,18 @@ class Index:
         Raises:
             MilcoError: if the engine is not available, does not know an option, or path exists.
         """
-        for name, value in (("prune", prune), ("views", views)):
-            if isinstance(value, str):
-                raise TypeError(f"{name}={value!r}: expected a list, such as [{value!r}]")
-        validate_number("threads", threads, minimum=1)
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
-        chosen.require(Capability.BUILD, "engine", chosen.name, f"{_EXPORT}.")
         is_texts = _is_texts(source)
-        if store_documents is None:
-            store_documents = is_texts and Capability.STORE in chosen.capabilities
-        if topics is not None:
-            chosen.require(Capability.APPROXIMATE, "topics", topics)
-        if store_documents:
-            chosen.require(Capability.STORE, "store_documents", True)
-        store_vectors = chosen.settings(CONTENT).get("store_vectors", False)
-        if store_vectors and not store_documents:
-            raise ParameterError("store_vectors", None, "requires " + parameter("store_documents", True))
-        if corpus is not None and not store_documents:
-            raise ParameterError("corpus", None, "requires " + parameter("store_documents", True))
-        validate_shard_id(shard_id, shard_num)
-        path, shard = Path(path), None
+        if options.get("store_documents") is None:
+            options["store_documents"] = is_texts and Capability.STORE in chosen.capabilities
+        request = BuildRequest(**cast(Any, options))
         if is_texts:
-            _refuse_for_texts(ids=ids, corpus=corpus, plain=plain, scale=scale, shard_num=shard_num > 1)
-            options = {"store_documents": store_documents, "topics": topics, "threads": threads, "overwrite": overwrite}
-            return _build_from_texts(open_corpus(source), path, chosen, encoder, prune, views, options)
-        if shard_num > 1:
-            validate_shard_directory(path, shard_num)
-            path, shard = path / shard_name(shard_id, shard_num), (shard_id, shard_num)
-        how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
-        documents = open_documents(source, encoder=encoder, **how, shard_num=shard_num, shard_id=shard_id)
-        validate_kind(documents.path, documents.manifest)
-        queries = None if topics is None else VectorStore.open(topics)
-        about = _describe_build(chosen, shard, queries, store_vectors if store_documents else None)
-        artifact = _open_artifact(path)
-        # External vectors have no checksums that would show whether they are the same.
-        if not documents.manifest.has_checksums:
-            artifact = replace(artifact, recorded=None)
-        wanted = {**about, "vectors": documents.manifest, "updates": []}
-        action, stored = artifact.action(wanted, overwrite), None
-        if store_documents:
-            first = texts_before(documents.manifest.parts, shard_id, shard_num)
-            stored = open_corpus_documents(documents.manifest, documents.path, corpus, store_vectors, first)
-        if action is Action.KEEP:
-            artifact.action(wanted | {"stored_checksum": stored and stored.checksum})
-            index = open_index(path)
-            validate_files(path, index.manifest.files)
-            artifact.keep()
-        else:
-            index = build_index(documents, chosen, path, threads, overwrite, topics=queries, corpus=stored, shard=shard)
-            _report_dropped(documents, index)
-        if shard is not None:
-            missing = missing_shards(path.parent)
-            has = f"still lacks {missing}" if missing else f"has all of its {shard_num} shards"
-            log(f"{path.parent} {has}")
-        return index
+            _refuse_for_texts(request, *OF_VECTORS, ids=ids)
+        elif isinstance(source, SparseBatch):
+            source = BatchDocuments(source, ids, encoder)
+        return build_index(source, chosen, Path(path), request, encoder)
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
@@ -291,12 +239,7 @@ class Index:
         delete: Collection[str] | None = None,
         ids: Sequence[str] | None = None,
         encoder: "str | Path | MilcoEncoder | None" = None,
-        prune: Sequence[str] = (),
-        views: Sequence[str] = (),
-        plain: bool = False,
-        scale: float | None = None,
-        corpus: "str | Path | Corpus | Iterable[Any] | None" = None,
-        threads: int = 1,
+        **options: Unpack[IndexKeywords],
     ) -> "Index":
         """Add, replace and delete documents. The directory has the old state until it has the new one.
 
@@ -319,17 +262,15 @@ class Index:
             MilcoError: the engine cannot update indexes, the vectors were encoded in another way or since is not what
                 the index was built from, no document would be left, or another command changed the index meanwhile.
         """
+        request = IndexRequest(**cast(Any, options))
         self._validate_updatable()
         engine = self.engine
         if source is None and (since is not None or delete is None):
             raise MilcoError(Message("an update needs documents to add ({source}) or ids to delete ({delete})"))
-        if delete is not None and not isinstance(delete, str):
-            # An iterator is read more than once.
-            delete = list(delete)
-        for name, values in (("delete", delete or ()), ("prune", prune), ("views", views)):
-            if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-                raise TypeError(f"{name}={values!r}: expected a list of strings")
-        validate_number("threads", threads, minimum=1)
+        # An iterator is read more than once.
+        delete = delete if isinstance(delete, str) else list(delete or ())
+        if isinstance(delete, str) or not all(isinstance(docid, str) for docid in delete):
+            raise TypeError(f"delete={delete!r}: expected a list of strings")
         if source is None and not delete:
             recover_directory(self.path)
             log(f"{self.path} is unchanged: there are no docids to delete")
@@ -340,57 +281,57 @@ class Index:
                 f"{self.path} holds passages, and a replaced document may have had more",
                 Message("Pass the store that the index was built from as {since}."),
             )
-        how: dict[str, Any] = {"prune": prune, "views": views, "plain": plain, "scale": scale, "ids": ids}
         if _is_texts(source):
-            _refuse_for_texts(since=since, corpus=corpus, **how)
-            return self._update_from_texts(open_corpus(source), encoder, delete, threads)
-        opened: Any = partial(open_documents, encoder=encoder, **how)
-        if isinstance(source, str | Path) and isinstance(since, str | Path) and not plain:
-            source, since = VectorStore.open(source), VectorStore.open(since)
+            _refuse_for_texts(request, *OF_VECTORS[:3], "prune", "views", since=since, ids=ids)
+            return self._update_from_texts(open_corpus(source), encoder, delete, request.threads)
+        if isinstance(source, SparseBatch):
+            source = BatchDocuments(source, ids, encoder)
+        if not request.plain:
+            source, since = (VectorStore.open(at) if isinstance(at, str | Path) else at for at in (source, since))
+        if since is not None and not isinstance(since, VectorStore):
+            raise ParameterError("since", None, "compares vector stores", "Omit it, and update with all documents.")
+        opened = partial(open_documents, request=request)
         documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
         path, manifest = (self.path, _NOTHING) if documents is None else (documents.path, documents.manifest)
         for store in (documents, older):
             if store is not None:
                 validate_update(store.path, store.manifest, self.path, self.vectors)
         updates = self.manifest.updates
-        request = update_request(
-            delete or (), *(None if store is None else store.manifest for store in (documents, older))
-        )
-        is_repeated = request is not None and bool(updates) and updates[-1].request == request
+        digest = update_request(delete, *(None if store is None else store.manifest for store in (documents, older)))
+        is_repeated = digest is not None and bool(updates) and updates[-1].request == digest
         stores, stored = documents is not None and self.manifest.fields is not None, None
-        read_corpus = partial(open_corpus_documents, manifest, path, corpus, bool(self.manifest.stores_vectors))
+        read_corpus = partial(open_corpus_documents, manifest, path, request.corpus, bool(self.manifest.stores_vectors))
         if is_repeated and stores:
             stored = read_corpus()
         if is_repeated and updates[-1].stored_checksum == (stored and stored.checksum):
             recover_directory(self.path)
             log(f"{self.path} is up to date")
             return self
-        if older is not None and not isinstance(since, VectorStore):
-            raise ParameterError("since", None, "compares vector stores", "Omit it, and update with all documents.")
         if older is not None and older.manifest.parts != self.vectors.parts:
             fix = Message("Give the vectors that it was built from, or last updated with, or omit {since}.")
             raise ParameterError("since", older.path, f"{self.path} was not built from it", fix)
         if older is not None and updates and not updates[-1].since:
             message = f"{self.path} no longer matches {older.path}, because other documents were added"
             raise MilcoError(message, Message("Build it again, or update with all documents, without {since}."))
-        if corpus is not None and not stores:
-            raise ParameterError("corpus", corpus, f"this update of {self.path} stores no documents", "Omit it.")
+        if request.corpus is not None and not stores:
+            rule = f"this update of {self.path} stores no documents"
+            raise ParameterError("corpus", request.corpus, rule, "Omit it.")
         searcher = None
         if stores:
             stored = stored or read_corpus()
             searcher = None if older is None else self.searcher()
-        elif isinstance(source, VectorStore) and isinstance(since, VectorStore) and not delete:
+        elif isinstance(source, VectorStore) and since is not None and not delete:
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms[: len(older.terms)] != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
-        changes = DocumentChanges(path, manifest, documents, older, set(delete or ()), request, stored, searcher)
-        return Index(self.path, update_directory(self.path, self.manifest, engine, changes, threads))
+        changes = DocumentChanges(path, manifest, documents, older, set(delete), digest, stored, searcher)
+        return Index(self.path, update_directory(self.path, self.manifest, engine, changes, request.threads))
 
     def _update_from_texts(
         self,
         corpus: "Corpus",
         encoder: "str | Path | MilcoEncoder | None",
-        delete: Collection[str] | None,
+        delete: Collection[str],
         threads: int,
     ) -> "Index":
         from milco_pyserini.encode.contract import open_query_encoder
@@ -480,31 +421,25 @@ def _is_texts(source: Any) -> bool:
 
 
 def _build_from_texts(
-    corpus: "Corpus",
-    path: Path,
-    engine: Engine,
-    encoder: "str | Path | MilcoEncoder | None",
-    prune: Sequence[str],
-    views: Sequence[str],
-    options: Mapping[str, Any],
+    corpus: "Corpus", engine: Engine, output: Path, request: BuildRequest, encoder: "str | Path | MilcoEncoder | None"
 ) -> Index:
-    """Encode texts into a temporary store, and build an index of it. options: further ones of Index.build()."""
+    """Encode texts into a temporary store, and build an index of it."""
     from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.plan import EncodePlan
 
     engine.available()
-    plan = EncodePlan(prune=tuple(prune), views=tuple(views))
+    plan = EncodePlan(prune=request.prune, views=request.views)
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
     wanted = {"vectors": StoreManifest(scale=plan.scale, corpus_hash=corpus.check().digest)}
-    _open_artifact(path).action(wanted, options["overwrite"])
-    stored = _validate_texts(corpus, path, options["store_documents"])
+    _open_artifact(output).action(wanted, request.overwrite)
+    stored = _validate_texts(corpus, output, request.store_documents)
     if isinstance(encoder, str | Path):
         plan, encoder = replace(plan, encoder=str(encoder)), None
-    with scratch_directory(path) as scratch:
+    with scratch_directory(output) as scratch:
         manifest = encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder)
         if manifest and manifest.empty_documents == manifest.documents:
             raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
-        return Index.build(scratch / "vectors", path, engine, corpus=stored, **options)
+        return build_index(scratch / "vectors", engine, output, replace(request, corpus=stored, prune=(), views=()))
 
 
 def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | None":
@@ -515,46 +450,97 @@ def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | 
     return corpus if is_stored else None
 
 
-def _refuse_for_texts(**given: Any) -> None:
-    """Raise MilcoError for an argument that only vectors take."""
-    for name, value in given.items():
-        if not (value is None or value is False or (isinstance(value, Sequence) and not value)):
-            raise ParameterError(name, None, "is for vectors, not for texts", "Omit it, or use encode_corpus() first.")
+def _refuse_for_texts(request: IndexRequest, *names: str, **given: Any) -> None:
+    """Raise MilcoError for an option of the request, or an argument, that only vectors have."""
+    mentions = [parameter(name) for name, value in given.items() if value is not None]
+    for mention in [*mentions, *changed_options(request, *names)]:
+        raise MilcoError(mention + " is for vectors, not for texts", "Omit it, or use encode_corpus() first.")
 
 
 def build_index(
+    source: Any,
+    engine: Engine,
+    output: Path,
+    request: BuildRequest = _DEFAULTS,
+    encoder: "str | Path | MilcoEncoder | None" = None,
+) -> Index:
+    """Build an index as Index.build() does, or report that it is up to date.
+
+    Args:
+        source: texts; or vectors: the path of a store, or open ones.
+    """
+    engine.require(Capability.BUILD, "engine", engine.name, f"{_EXPORT}.")
+    if request.topics is not None:
+        engine.require(Capability.APPROXIMATE, "topics", request.topics)
+    if request.store_documents:
+        engine.require(Capability.STORE, "store_documents", True)
+    elif request.corpus is not None or engine.settings(CONTENT).get("store_vectors"):
+        name = "store_vectors" if request.corpus is None else "corpus"
+        raise ParameterError(name, None, "requires " + parameter("store_documents", True))
+    topics = None if request.topics is None else VectorStore.open(request.topics)
+    if _is_texts(source):
+        return _build_from_texts(open_corpus(source), engine, output, request, encoder)
+    if request.is_shard:
+        validate_shard_directory(output, request.shard_num)
+        output, source = output / shard_name(request.shard_id, request.shard_num), open_shard(source, request)
+    documents = open_documents(source, request)
+    validate_kind(documents.path, documents.manifest)
+    artifact = _open_artifact(output)
+    # External vectors have no checksums that would show whether they are the same.
+    if not documents.manifest.has_checksums:
+        artifact = replace(artifact, recorded=None)
+    wanted = _describe_build(engine, request) | {"vectors": documents.manifest, "updates": []}
+    action, corpus = artifact.action(wanted, request.overwrite), None
+    if request.store_documents:
+        first = texts_before(documents.manifest.parts, request.shard_id, request.shard_num)
+        stored = documents.manifest, documents.path, request.corpus, bool(wanted["stores_vectors"]), first
+        corpus = open_corpus_documents(*stored)
+    if action is Action.KEEP:
+        artifact.action(wanted | {"stored_checksum": corpus and corpus.checksum})
+        index = open_index(output)
+        validate_files(output, index.manifest.files)
+        artifact.keep()
+    else:
+        index = write_index(documents, engine, output, request, topics, corpus)
+        _report_dropped(documents, index)
+    if request.is_shard:
+        missing = missing_shards(output.parent)
+        has = f"still lacks {missing}" if missing else f"has all of its {request.shard_num} shards"
+        log(f"{output.parent} {has}")
+    return index
+
+
+def write_index(
     documents: SparseDocuments,
     engine: Engine,
     output: Path,
-    threads: int = 1,
-    overwrite: bool = False,
+    request: BuildRequest,
     topics: SparseDocuments | None = None,
     corpus: CorpusDocuments | None = None,
-    shard: tuple[int, int] | None = None,
 ) -> Index:
-    """Build an index of open documents, of the type that the engine takes. Index.build() opens them first.
+    """Write an index of open documents, which are those of the shard if the request is for one.
 
     Args:
+        topics: queries to measure the recall of an approximate engine on.
         corpus: what to store of each document, by an engine that stores documents.
-        shard: (number, of how many) if it is a shard; documents are those of the shard.
 
-    Raises MilcoError if the engine is not available, or if output exists and overwrite is not set.
+    Raises MilcoError if the engine is not available, or if output exists and is not to be replaced.
     """
     engine.available()
-    about = _describe_build(engine, shard, topics, None if corpus is None else corpus.vectors)
+    about = _describe_build(engine, request)
     if corpus is not None:
         about |= {"fields": corpus.fields, "stored_checksum": corpus.checksum}
-    if shard is not None:
+    if request.is_shard:
         for other in find_shards(output.parent):
             if other.name != output.name:
                 vectors = {"vectors": documents.manifest}
                 validate_shard(output, about | vectors, other, open_index(other).manifest)
-    progress = Progress("documents", None if shard else documents.manifest.documents or None)
+    progress = Progress("documents", None if request.is_shard else documents.manifest.documents or None)
     checked = CheckedDocuments(documents, progress, corpus)
-    with atomic_directory(output, overwrite, _is_replaceable) as directory:
-        built = engine.build(checked, directory, threads)
+    with atomic_directory(output, request.overwrite, _is_replaceable) as directory:
+        built = engine.build(checked, directory, request.threads)
         checked.validate_unique_ids()
-        if shard is None and (documents.path / BM25_FILE).is_file():
+        if not request.is_shard and (documents.path / BM25_FILE).is_file():
             # Texts that are added later are encoded by it.
             copy_file(documents.path / BM25_FILE, directory / BM25_FILE)
         if not built.documents:
@@ -575,7 +561,7 @@ def build_index(
             # External impacts do not state their scale: for a ranking, any that is fine enough will do.
             query_scale=SCALE if documents.manifest.plain else documents.manifest.scale,
             vectors=documents.manifest,
-            corpus_paths=indexed_corpus_paths(documents, output if shard is None else output.parent),
+            corpus_paths=indexed_corpus_paths(documents, output.parent if request.is_shard else output),
             files=describe_files(directory, list_files(directory)),
             **cast(Any, engine.versions()),
         )
@@ -597,16 +583,15 @@ def build_index(
     return Index(output, manifest)
 
 
-def _describe_build(
-    engine: Engine, shard: tuple[int, int] | None, topics: SparseDocuments | None, stores_vectors: bool | None
-) -> dict[str, Any]:
-    """Return what the manifest of an index states of the options that it is built with; None for what is not given."""
+def _describe_build(engine: Engine, request: BuildRequest) -> dict[str, Any]:
+    """Return what the manifest of an index states of how it is built; None for what is not given."""
+    stores_vectors = engine.settings(CONTENT).get("store_vectors", False)
     return {
         "engine": engine.name,
         "build_settings": engine.settings(BUILD),
-        "shard": shard and ShardRecord(id=shard[0], num=shard[1]),
-        "topics": None if topics is None else str(topics.path),
-        "stores_vectors": stores_vectors,
+        "shard": ShardRecord(id=request.shard_id, num=request.shard_num) if request.is_shard else None,
+        "topics": None if request.topics is None else str(request.topics),
+        "stores_vectors": stores_vectors if request.store_documents else None,
     }
 
 

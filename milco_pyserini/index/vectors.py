@@ -6,57 +6,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.console import warn
-from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
 from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, fields_to_match
 from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.request import BuildRequest, IndexRequest
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import SCALE
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
-    from milco_pyserini.encode.encoder import MilcoEncoder
 
 _CHUNK = 4096
 
 
-def open_documents(
-    source: Any,
-    *,
-    prune: Sequence[str] = (),
-    views: Sequence[str] = (),
-    plain: bool = False,
-    scale: float | None = None,
-    ids: Sequence[str] | None = None,
-    encoder: "str | Path | MilcoEncoder | None" = None,
-    shard_num: int = 1,
-    shard_id: int = 0,
-) -> SparseDocuments:
-    """Return a vector store at a path, an open store, or a SparseBatch with ids and encoder; pruned if asked."""
-    if scale is not None and not plain:
-        raise ParameterError("scale", None, "requires " + parameter("plain"))
-    if isinstance(source, SparseBatch):
-        source = BatchDocuments(source, ids, encoder)
-    elif isinstance(source, str | Path):
-        source = open_store(Path(source), plain, 1.0 if scale is None else scale)
+def open_documents(source: Any, request: IndexRequest) -> SparseDocuments:
+    """Return a vector store at a path, or open vectors; pruned if the request asks for it."""
+    if isinstance(source, str | Path):
+        source = open_store(Path(source), request.plain, request.scale or 1.0)
     elif not hasattr(source, "manifest"):
         raise TypeError(
             f"an index is built from a vector store, its path, or a SparseBatch, not from {type(source).__name__}; "
             "see SparseBatch.from_scipy() and SparseBatch.from_dicts()"
         )
-    if shard_num > 1:
-        if not isinstance(source, VectorStore):
-            raise ParameterError(
-                "shard_num",
-                None,
-                f"divides the parts of a vector store that milco encode wrote, {source.path} is none",
-                "Index it as one.",
-            )
-        source = source.take_shard(shard_id, shard_num)
-    rules = [PruningRule.parse(rule) for rule in prune]
-    return PrunedStore(source, rules, views) if rules or views else source
+    rules = [PruningRule.parse(rule) for rule in request.prune]
+    return PrunedStore(source, rules, request.views) if rules or request.views else source
+
+
+def open_shard(source: Any, request: BuildRequest) -> VectorStore:
+    """Return the parts of a vector store, or of that at a path, which a shard has. MilcoError for other vectors."""
+    store = open_store(Path(source)) if isinstance(source, str | Path) else source
+    if not isinstance(store, VectorStore):
+        rule = f"divides the parts of a vector store that milco encode wrote, {store.path} is none"
+        raise ParameterError("shard_num", None, rule, "Index it as one.")
+    return store.take_shard(request.shard_id, request.shard_num)
 
 
 def index_query_encoder(vectors: StoreManifest, options: QueryOptions) -> "MilcoQueryEncoder":

@@ -18,6 +18,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
@@ -314,7 +315,7 @@ def test_an_index_can_be_replaced_while_it_is_opened(built: Built, tmp_path: Pat
     store = open_store(built.path("jsonl"))
     before = build_index(store, find_engine("exact"), tmp_path / "index")
     pruned = PrunedStore(store, [PruningRule.parse("top-k:3")])
-    build_index(pruned, find_engine("exact"), tmp_path / "index", overwrite=True)
+    build_index(pruned, find_engine("exact"), tmp_path / "index", BuildRequest(overwrite=True))
     with pytest.raises(MilcoError, match="index was replaced"):
         before.searcher()
     after = read_checked(tmp_path / "index" / "manifest.json")

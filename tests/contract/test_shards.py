@@ -185,7 +185,7 @@ def test_what_cannot_have_shards_is_refused(built: Built, tmp_path: Path) -> Non
     plain = {"plain": True, "scale": 1.0, "shard_num": 2}
     for source, engine, options, message in (
         (built.path("jsonl"), "exact", {"shard_num": 3}, "shard_num=3.* 2 parts"),
-        (corpus, "exact", plain, "shard_num divides the parts of a vector store"),
+        (corpus, "exact", plain, "shard_num and plain exclude each other"),
         (built.path("jsonl"), "exact", {"shard_id": 2, "shard_num": 2}, "shard_id=2"),
         (built.path("jsonl"), "exact", {"shard_id": 1}, "shard_id=1"),
     ):

@@ -4,6 +4,7 @@ import operator
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.index.directory import write_index
 from milco_pyserini.index.documents import CorpusDocuments, filter_text
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 
 LONG = "x" * 2000
@@ -185,13 +188,14 @@ def test_a_corpus_in_another_order_gives_the_same_index(built: Built, kind: str,
     """More documents than vectors, too; with several threads. A missing document ends the build by its docid."""
     engine = find_engine(kind.removesuffix(STORED))
     more = [Document("not encoded", "", "x"), *reversed(stored_documents()), Document("nor this", "", "y")]
-    index = build_index(built.documents(kind), engine, tmp_path / "index", 2, corpus=CorpusDocuments(more, "more"))
+    request = BuildRequest(store_documents=True, corpus=more, threads=2)
+    index = build_index(built.documents(kind), engine, tmp_path / "index", request)
     ids = [document.id for document in more]
     assert index.searcher().documents(ids) == open_index(built.path(kind)).searcher().documents(ids)
     first = next(docid for docid, vector in open_store(built.path("parquet")).vectors() if vector)
     fewer = [document for document in more if document.id != first]
-    with pytest.raises(MilcoError, match=r"fewer .*corpus"):
-        build_index(built.documents(kind), engine, tmp_path / "other", corpus=CorpusDocuments(fewer, "fewer"))
+    with pytest.raises(MilcoError, match=rf"corpus has no document '{first}'"):
+        build_index(built.documents(kind), engine, tmp_path / "other", replace(request, corpus=fewer))
     assert not (tmp_path / "other").exists()
 
 
@@ -203,7 +207,8 @@ def test_passages_share_the_text_of_their_document(kind: str, tmp_path: Path) ->
     documents = [Document("a", "A", "of two", {"lang": "de"}), Document("b", "", "of one", {"lang": "fr"})]
     corpus = CorpusDocuments(documents, "corpus", passages=True)
     engine = find_engine(kind.removesuffix(STORED))
-    searcher = build_index(store, engine, tmp_path / "index", corpus=corpus).searcher()
+    request = BuildRequest(store_documents=True)
+    searcher = write_index(store, engine, tmp_path / "index", request, corpus=corpus).searcher()
     assert searcher.documents(["a#2", "b#0", "a#0"]) == {
         "a#2": Document("a#2", "A", "of two", {"lang": "de"}),
         "b#0": Document("b#0", "", "of one", {"lang": "fr"}),

@@ -219,7 +219,7 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
     batch = SparseBatch.from_dicts([{"w1": 1.0}], vocabulary())
     with pytest.raises(MilcoError, match="holds passages"):
         index.update(batch, ids=["x#0"])
-    with pytest.raises(TypeError, match="prune='top-k:5'"):
+    with pytest.raises(MilcoError, match="prune='top-k:5': must be a list"):
         index.update(batch, ids=["x#0"], prune="top-k:5")
     with pytest.raises(TypeError, match=r"delete=\[1\]"):
         index.update(delete=[1])  # type: ignore[list-item]

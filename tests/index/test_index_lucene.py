@@ -9,6 +9,7 @@ import sys
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,11 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 from milco_pyserini import jvm
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, lucene, open_index
-from milco_pyserini.index.documents import CorpusDocuments
+from milco_pyserini.index import Lucene, build_index, find_engine, lucene, open_index
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.integrations.pyserini import start_java
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -41,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     ids, batch = synthetic_batch(DOCUMENTS)
     store = open_store(write_store(root / "vectors", ids, batch))
     ours = build_index(store, find_engine("lucene"), root / "ours")
-    threaded = build_index(store, find_engine("lucene"), root / "threaded", threads=3)
+    threaded = build_index(store, find_engine("lucene"), root / "threaded", BuildRequest(threads=3))
     return SimpleNamespace(root=root, ids=ids, batch=batch, store=store, ours=ours, threaded=threaded)
 
 
@@ -125,8 +126,8 @@ def test_relevance_feedback_finds_what_it_finds_with_anserinis_index(
         return [[(hit.docid, hit.score) for hit in searcher.search(str(number), 20)] for number in range(10)]
 
     texts = [Document(docid, "T", f"text of {docid}", {"url": f"https://a/{docid}"}) for docid in built.ids]
-    corpus = CorpusDocuments(texts, "corpus", vectors=True)
-    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", 2, corpus=corpus)
+    request = BuildRequest(store_documents=True, corpus=texts, threads=2)
+    index = build_index(built.store, Lucene(store_vectors=True), tmp_path / "index", request)
     for feedback in ("set_rocchio", "set_rm3"):
         assert search(index.path, feedback) == search(anserini, feedback)
     docid, vector = next((docid, vector) for docid, vector in built.store.vectors() if vector and docid.startswith("d"))
@@ -151,8 +152,8 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
     }
     store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
     texts = [Document(docid, "", "text", {"last": docid[-1]}) for docid in vectors]
-    corpus = CorpusDocuments(texts, "corpus")
-    index = build_index(store, find_engine("lucene"), tmp_path / "index", threads=2, corpus=corpus)
+    request = BuildRequest(store_documents=True, corpus=texts, threads=2)
+    index = build_index(store, find_engine("lucene"), tmp_path / "index", request)
     searcher = index.update(delete=[f"d{number}" for number in range(0, 30_000, 7)]).searcher()
     query = {"w3": 1.0, "w5": 2.0, "w11": 0.5}
     for k in (1, 10, 1000, 50_000):
@@ -186,7 +187,7 @@ def test_any_number_of_ties_is_ordered_by_docid(tmp_path: Path) -> None:
     names = [f"{first}{number:03d}" for number in range(100) for first in ("d", "\U0001f600", "\uffff")]
     vectors = {name: {"a": 2, "b": 1 + number % 2} for number, name in enumerate(random.permutation(names).tolist())}
     store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors | {"best": {"a": 2**20}}), plain=True)
-    searcher = build_index(store, find_engine("lucene"), tmp_path / "index", threads=3).searcher()
+    searcher = build_index(store, find_engine("lucene"), tmp_path / "index", BuildRequest(threads=3)).searcher()
     in_order = ["best", *sorted(names)]
     for k in (1, 2, 7, 100, 298, 301, 1000):
         (hits,) = searcher.search([{"a": 1.0}], k)
@@ -206,8 +207,9 @@ def test_lucene_checks_our_index_as_valid(
     documents = [
         Document(docid, "", docid, {"lang": ["de", "en"][: number % 3]}) for number, docid in enumerate(built.ids)
     ]
-    corpus = CorpusDocuments(documents, "documents") if threads == 3 else None
-    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", threads, corpus=corpus)
+    stored: dict[str, Any] = {"store_documents": True, "corpus": documents} if threads == 3 else {}
+    request = BuildRequest(threads=threads, **stored)
+    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", request)
     files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
     check = autoclass("org.apache.lucene.index.CheckIndex")(files)
     status = check.checkIndex()
@@ -306,9 +308,8 @@ os.environ["JAVA_HOME"] = str(jvm.java_home())
 jnius_config.add_classpath(str(jvm.anserini_jar()))
 import jnius
 from pathlib import Path
-from milco_pyserini.index import build_index, find_engine
-from milco_pyserini.sparse import open_store
-index = build_index(open_store(Path({str(built.store.path)!r})), find_engine("lucene"), Path("index"), threads=2)
+from milco_pyserini import Index
+index = Index.build(Path({str(built.store.path)!r}), "index", threads=2)
 (hits,) = index.searcher().search([{query!r}], 20)
 print(json.dumps([hits.docids, hits.scores.tolist()]))
 """

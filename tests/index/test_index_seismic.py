@@ -22,6 +22,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine, open_index, recall
 from milco_pyserini.index.recall import GroundTruth
 from milco_pyserini.io.manifest import write_checked
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
@@ -39,7 +40,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     ids, batch = synthetic_batch(DOCUMENTS)
     store = open_store(write_store(root / "vectors", ids, batch, parquet=True))
     topics = open_store(write_store(root / "topics", *synthetic_batch(60, seed=5)))
-    index = build_index(store, find_engine("seismic"), root / "index", threads=2)
+    index = build_index(store, find_engine("seismic"), root / "index", BuildRequest(threads=2))
     exact = build_index(store, find_engine("exact"), root / "exact").searcher()
     return SimpleNamespace(root=root, batch=batch, store=store, topics=topics, index=index, exact=exact)
 

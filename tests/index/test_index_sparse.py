@@ -8,6 +8,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, wri
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Hits, Index, build_index, find_engine
 from milco_pyserini.index.protocol import EngineSearcher
+from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 
 # The engines, with the settings of searches that make them exact.
@@ -31,7 +32,7 @@ def index(request: pytest.FixtureRequest, vectors: SimpleNamespace) -> Index:
         find_engine(request.param).available()
     except MilcoError as error:
         pytest.skip(str(error))
-    return build_index(vectors.store, find_engine(request.param), vectors.root / request.param, threads=2)
+    return build_index(vectors.store, find_engine(request.param), vectors.root / request.param, BuildRequest(threads=2))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The request of a search: one definition of its options for Python, command line, REST and MCP."""
+"""Requests: one definition of the options of searches and builds for Python, command line, REST and MCP."""
 
 from dataclasses import fields
 from typing import Any, get_type_hints
@@ -6,10 +6,20 @@ from typing import Any, get_type_hints
 import pytest
 
 from milco_pyserini.cli.explain import ExplainOptions
+from milco_pyserini.cli.index import IndexOptions, UpdateOptions
 from milco_pyserini.cli.search import SearchOptions
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option_fields
-from milco_pyserini.request import SCORING, Balance, SearchKeywords, SearchRequest
+from milco_pyserini.request import (
+    SCORING,
+    Balance,
+    BuildKeywords,
+    BuildRequest,
+    IndexKeywords,
+    IndexRequest,
+    SearchKeywords,
+    SearchRequest,
+)
 from milco_pyserini.serve.schema import NOT_SERVED, ExplainParameters, SearchBody, SearchParameters
 
 NAMES = {field.name for field in fields(SearchRequest)}
@@ -63,3 +73,30 @@ def test_an_impossible_request_is_not_made(options: dict[str, Any], error: type,
     """Whatever is searched for, in whichever index."""
     with pytest.raises(error, match=message):
         SearchRequest(**options)
+
+
+def test_builds_and_updates_have_the_options_of_their_requests() -> None:
+    """In Python and on the command line."""
+    for request, keywords, command in (
+        (BuildRequest, BuildKeywords, IndexOptions),
+        (IndexRequest, IndexKeywords, UpdateOptions),
+    ):
+        names = {field.name for field in fields(request)}
+        assert set(keywords.__annotations__) == names <= set(option_fields(command))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": 0}, "threads=0: must be from 1"),
+        ({"prune": "top-k:5"}, "prune='top-k:5': must be a list"),
+        ({"views": ["pivto"]}, "Did you mean pivot"),
+        ({"scale": 10.0}, "scale requires plain"),
+        ({"shard_id": 2, "shard_num": 2}, "shard_id=2: must be from 0 to 1"),
+        ({"shard_num": 2, "plain": True}, "shard_num and plain exclude each other"),
+    ],
+)
+def test_an_impossible_build_is_not_requested(options: dict[str, Any], message: str) -> None:
+    """Whatever is indexed, by whichever engine."""
+    with pytest.raises(MilcoError, match=message):
+        BuildRequest(**options)

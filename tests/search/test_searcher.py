@@ -309,7 +309,7 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
         searcher.search_batch({"q1": QUERY})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="text 1 is NoneType"):
         searcher.search_batch([QUERY, None])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"prune='top-k:3': expected a list"):
+    with pytest.raises(MilcoError, match=r"prune='top-k:3': must be a list"):
         Index.build(vectors, tmp_path / "index", "exact", prune="top-k:3")
     with pytest.raises(TypeError, match="expected a name, or an engine such as Seismic"):
         Index.build(vectors, tmp_path / "index", Exact)  # type: ignore[arg-type]

@@ -188,6 +188,20 @@ class SearchRequest:
         if self.max_passage == "":
             yield ParameterError("max_passage", None, "is empty")
 
+    def index_conflicts(self, names: Sequence[str]) -> Iterator[MilcoError]:
+        """Yield errors unless one index is searched without fusion, or several different ones are fused."""
+        if len(set(names)) < len(names):
+            yield MilcoError(f"an index is given twice: {' '.join(names)}", "Fuse different indexes of a collection.")
+        if self.fuse is None and len(names) != 1:
+            fix = "Pass " + parameter("fuse", HYBRID_METHODS[0]) + " to search them together."
+            yield MilcoError(f"several indexes are given: {' '.join(names) or 'none'}", fix)
+        for name in ("fuse", "weights"):
+            if getattr(self, name) and len(names) < 2:
+                rule = f"requires several indexes, got only {' '.join(names) or 'none'}"
+                yield ParameterError(name, None, rule, "Omit it, or give a list of them.")
+        if self.weights and len(self.weights) != len(names):
+            yield ParameterError("weights", list(self.weights), f"must be one for each of {len(names)}")
+
     @property
     def delimiter(self) -> str | None:
         """The delimiter of document and number in the ids of passages; None unless documents are ranked by them."""

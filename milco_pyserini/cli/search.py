@@ -178,6 +178,8 @@ class SearchOptions:
         for name in ("query", "max_passage_delimiter"):
             if (text := getattr(self, name)) is not None and not text.strip():
                 yield ParameterError(name, None, "is empty")
+        if not self.hybrid:
+            yield from self.request.index_conflicts([str(path) for path in self.index] or ["one"])
 
 
 def command(options: SearchOptions) -> None:
@@ -186,17 +188,13 @@ def command(options: SearchOptions) -> None:
     from milco_pyserini.index.protocol import QueryOptions, parse_settings
     from milco_pyserini.io.files import STDOUT, validate_output_file
     from milco_pyserini.io.runs import validate_tag
-    from milco_pyserini.search.fusion import validate_fusion
     from milco_pyserini.search.searched_index import SearchedIndex
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
 
     alpha, fuse = options.request.alpha, options.request.fuse
     queries = QueryOptions(options.encoder, options.device, options.dtype, alpha, options.query_encoder)
-    paths = options.index or [only_index()]
-    if not options.hybrid:
-        validate_fusion([str(path) for path in paths], fuse, options.request.weights)
-    indexes = [open_index(path) for path in paths]
+    indexes = [open_index(path) for path in options.index or [only_index()]]
     settings = parse_settings(options.set)
 
     def open_searcher() -> Searcher:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from milco_pyserini.errors import MilcoError, ParameterError, parameter, validate_name, validate_unique
+from milco_pyserini.errors import MilcoError, ParameterError, parameter, validate_name
 from milco_pyserini.index.protocol import Hits
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import HYBRID_METHODS
@@ -51,8 +51,12 @@ def fuse(
     validate_name("fusion method", method, METHODS)
     if method == "interpolation" and count != 2:
         raise MilcoError(f"interpolation takes two runs, got {count}: use rrf or average")
-    if weights is not None:
-        validate_weights(weights, count, method)
+    if weights is not None and method not in HYBRID_METHODS:
+        raise ParameterError("weights", None, "requires " + parameter("method", " or ".join(HYBRID_METHODS)))
+    if weights is not None and len(weights) != count:
+        raise ParameterError("weights", list(weights), f"must be one for each of {count}")
+    for weight in weights or ():
+        validate_number("weights", weight, above=0)
     for name, value in (("rrf_k", rrf_k), ("depth", depth), ("k", k)):
         validate_number(name, value, minimum=1)
     validate_number("alpha", alpha, 0, 1)
@@ -85,29 +89,3 @@ def fuse(
             yield topic, Hits([docids[place] for place in order], fused[order])
 
     return by_topic()
-
-
-def validate_fusion(names: Sequence[str], fuse: str | None, weights: Sequence[float]) -> None:
-    """Raise MilcoError unless one index is searched without fusion, or several different ones are fused."""
-    validate_unique("index", names, "Fuse different indexes of a collection.")
-    if fuse is not None:
-        validate_name("fusion method", fuse, HYBRID_METHODS)
-    elif len(names) != 1:
-        fix = "Pass " + parameter("fuse", HYBRID_METHODS[0]) + " to search them together."
-        raise MilcoError(f"several indexes are given: {' '.join(names) or 'none'}", fix)
-    for name, value in (("fuse", fuse), ("weights", weights)):
-        if value and len(names) < 2:
-            rule = f"requires several indexes, got only {' '.join(names) or 'none'}"
-            raise ParameterError(name, None, rule, "Omit it, or give a list of them.")
-    if fuse is not None and weights:
-        validate_weights(weights, len(names), fuse)
-
-
-def validate_weights(weights: Sequence[float], count: int, method: str) -> None:
-    """Raise MilcoError unless a method takes weights, and there is a positive one for each of count rankings."""
-    if method not in HYBRID_METHODS:
-        raise ParameterError("weights", None, "requires " + parameter("method", " or ".join(HYBRID_METHODS)))
-    if len(weights) != count:
-        raise ParameterError("weights", list(weights), f"must be one for each of {count}")
-    for weight in weights:
-        validate_number("weights", weight, above=0)

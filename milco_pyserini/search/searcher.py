@@ -15,7 +15,6 @@ from milco_pyserini.index.documents import filter_text
 from milco_pyserini.index.protocol import DocStore, EngineSearcher, Hits, QueryOptions
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search.fusion import fuse as fuse_runs
-from milco_pyserini.search.fusion import validate_fusion
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
@@ -67,8 +66,7 @@ class Searcher:
         for part in indexes:
             self.indexes += part.indexes if isinstance(part, Searcher) else [part]
         self.fuse, self.weights = fuse, tuple(weights or ())
-        names = [index.name for index in self.indexes]
-        validate_fusion(names, fuse, self.weights)
+        self.validate(SearchRequest(fuse=fuse, weights=self.weights))
 
     def __enter__(self) -> Self:
         return self
@@ -301,7 +299,8 @@ class Searcher:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError, before an encoder is loaded or the first index is searched, if it cannot be answered."""
         request = self._fused_request(request)
-        validate_fusion([index.name for index in self.indexes], request.fuse, request.weights)
+        for error in request.index_conflicts([index.name for index in self.indexes]):
+            raise error
         for index in self.indexes:
             index.validate(request)
 

@@ -92,7 +92,6 @@ class ServeOptions:
 def command(options: ServeOptions) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     from milco_pyserini.index.protocol import parse_settings
-    from milco_pyserini.search.fusion import validate_fusion
 
     for package in ("fastapi", "uvicorn"):
         require_package(package, "serve", "milco serve")
@@ -100,7 +99,8 @@ def command(options: ServeOptions) -> None:
 
     paths = options.index or (only_index(),)
     request = options.request
-    validate_fusion([str(path) for path in paths], request.fuse, request.weights)
+    for error in request.index_conflicts([str(path) for path in paths]):
+        raise error
     arguments = {**asdict(options), "index": paths if request.fuse else paths[0], "alpha": request.alpha}
     arguments |= {"fuse": request.fuse, "weights": request.weights or None}
     arguments["settings"] = parse_settings(arguments.pop("set")) or None

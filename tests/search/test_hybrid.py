@@ -85,7 +85,7 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
         ({"path": indexes[0], "fuse": "rrf"}, "fuse requires several indexes"),
         ({"path": indexes[:1], "fuse": "rrf"}, "fuse requires several indexes"),
         ({"path": [indexes[0]] * 2, "fuse": "rrf"}, "is given twice"),
-        ({"path": indexes, "fuse": "rrff"}, "did you mean 'rrf'"),
+        ({"path": indexes, "fuse": "rrff"}, "Did you mean rrf"),
         ({"path": indexes, "fuse": "rrf", "weights": [1]}, "must be one for each of 2"),
         ({"path": indexes, "fuse": "rrf", "weights": [1, 0]}, "weights=0: must be above 0"),
         ({"path": indexes, "fuse": "rrf", "alpha": 0.5}, "alpha is for one index"),

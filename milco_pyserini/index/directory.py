@@ -155,11 +155,10 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
-        is_texts = _is_texts(source)
-        if options.get("store_documents") is None:
-            options["store_documents"] = is_texts and Capability.STORE in chosen.capabilities
+        if _is_texts(source) and options.get("store_documents") is None:
+            options["store_documents"] = Capability.STORE in chosen.capabilities
         request = BuildRequest(**cast(Any, options))
-        if is_texts:
+        if _is_texts(source):
             _refuse_for_texts(request, *OF_VECTORS, ids=ids)
         elif isinstance(source, SparseBatch):
             source = BatchDocuments(source, ids, encoder)

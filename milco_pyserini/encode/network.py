@@ -22,6 +22,7 @@ from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.pooling import echo_weights
+from milco_pyserini.model.quantized import Weights
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.model.weights import NetworkWeights, make_config
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
@@ -43,7 +44,7 @@ def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "Net
 
 
 def make_network(
-    directory: Path, values: dict[str, Any], tensors: Mapping[str, Tensor], variants: Mapping[str, Any] | None = None
+    directory: Path, values: dict[str, Any], tensors: Weights, variants: Mapping[str, Any] | None = None
 ) -> "NetworkWeights | MilcoModel":
     """Return the network of a configuration: its weights, or modules if only transformers knows its architecture.
 
@@ -133,8 +134,8 @@ class Network:
         """True if tokens have states; encoders of sentence-transformers and query tables only have weights."""
         return not getattr(self._source, "returns_weights", False)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return its tensors by the names of its parameters."""
+    def state_dict(self) -> Weights:
+        """Return its stored tensors by the names of its parameters."""
         return self._source.state_dict()
 
     @cached_property
@@ -232,11 +233,12 @@ class Network:
         hidden, projected = self.token_states(ids)
         weights = self.state_dict()
         wanted = torch.from_numpy(columns.astype(np.int64)).to(self.device)
-        logits = functional.linear(projected, weights["decoder.weight"][wanted], weights["decoder.bias"][wanted])
+        decoder = (weights[f"decoder.{name}"][wanted].float() for name in ("weight", "bias"))
+        logits = functional.linear(projected, *decoder)
         echo = torch.zeros(len(ids))
         if self.config.echo:
             variant = self.config.echo_variant
-            head = (weights[f"echo.{name}"] for name in ("weight", "bias", "scale"))
+            head = (weights[f"echo.{name}"].float() for name in ("weight", "bias", "scale"))
             echo = echo_weights(projected if variant == "paper" else hidden, variant, *head)
         return logits.cpu().numpy(), echo.cpu().numpy()
 

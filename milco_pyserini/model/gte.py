@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.model.quantized import Weight, Weights
 
 GTE = "gte"
 _ALIBABA = "new"
@@ -73,9 +72,9 @@ def gte_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"model_type": GTE, **{field: config[field] for field in _SAME}, "rope_parameters": rope}
 
 
-def rename_gte(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_gte(tensors: Weights) -> Weights:
     """Return a checkpoint's tensors, by our own names, with Alibaba's layers split and named as transformers does."""
-    renamed = {}
+    renamed: dict[str, Weight] = {}
     for before, tensor in tensors.items():
         name = _LAYER.sub("encoder.layers.", before)
         for pattern, replacement in _RENAMED:
@@ -85,6 +84,6 @@ def rename_gte(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             renamed[name] = tensor
             continue
         parts = _FUSED[fused]
-        for part, values in zip(parts, tensor.tensor_split(len(parts)), strict=True):
+        for part, values in zip(parts, tensor.float().tensor_split(len(parts)), strict=True):
             renamed[name.replace(fused, part)] = values.clone()
     return renamed

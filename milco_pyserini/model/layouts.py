@@ -26,6 +26,7 @@ from milco_pyserini.model.checkpoint import (
 )
 from milco_pyserini.model.configuration import VARIANTS, NetworkConfig, is_milco
 from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
+from milco_pyserini.model.quantized import QuantizedMatrix, Weight, Weights
 
 _SCALE = "_scale"
 # Parts that inference does not use.
@@ -74,8 +75,8 @@ def write_sentence_transformers_files(directory: Path) -> None:
     (directory / _CODE).write_text(_CODE_TEXT, encoding="utf-8")
 
 
-def read_checkpoint(checkpoint: Checkpoint, variants: Iterable[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the fields of the configuration, and the float32 tensors by our own names.
+def read_checkpoint(checkpoint: Checkpoint, variants: Iterable[str]) -> tuple[dict[str, Any], Weights]:
+    """Return the fields of the configuration, and the tensors by our own names.
 
     variants: names of fields to be replaced. Raises MilcoError for an unknown one, and as read_tensors() and
     read_config() do.
@@ -88,8 +89,8 @@ def read_checkpoint(checkpoint: Checkpoint, variants: Iterable[str]) -> tuple[di
     return values, rename_gte(tensors) if any(_QKV.search(name) for name in tensors) else tensors
 
 
-def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """Return every tensor by its name in the checkpoint, quantized matrices dequantized to float32.
+def read_tensors(checkpoint: Checkpoint) -> dict[str, Weight]:
+    """Return every tensor by its name in the checkpoint, quantized matrices as such.
 
     Raises MilcoError for a file that cannot be read, for integers without a scale, and for values of used tensors
     that are not finite.
@@ -112,70 +113,56 @@ def read_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
             raise MilcoError(f"checkpoint {directory}: two files have {listed(sorted(twice))}. Download it again.")
         raw.update(values)
     scales = {name: raw.pop(name + _SCALE) for name in list(raw) if name + _SCALE in raw}
+    tensors: dict[str, Weight] = {**raw}
     for name, tensor in raw.items():
         if name in scales:
-            dequantized = _dequantize(tensor, scales[name])
-            if dequantized is None:
+            matrix = QuantizedMatrix.of(tensor, scales[name])
+            if matrix is None:
                 raise MilcoError(
                     f"checkpoint {directory}: {name} {tuple(tensor.shape)} has a scale {tuple(scales[name].shape)}: a "
                     "quantized matrix needs the scale of each row, or of blocks of each row. Download the checkpoint "
                     "again."
                 )
-            raw[name] = dequantized
+            tensors[name] = matrix
         elif not (tensor.is_floating_point() or _is_unused(name)):
             raise MilcoError(
                 f"checkpoint {directory}: {name} has {tensor.dtype} values without their {name}{_SCALE}: a quantized "
                 "matrix needs the scale of each row. Download the checkpoint again."
             )
-    validate_weights(directory, {name: tensor for name, tensor in raw.items() if not _is_unused(name)})
-    return raw
+    used = {name: tensor for name, tensor in tensors.items() if not _is_unused(name)}
+    limits = {name: tensor.limits() if isinstance(tensor, QuantizedMatrix) else tensor for name, tensor in used.items()}
+    validate_weights(directory, limits)
+    return tensors
 
 
 def _is_unused(name: str) -> bool:
     return bool(_DROPPED.search(name)) and not name.endswith(_TIED_DECODER)
 
 
-def _dequantize(matrix: Tensor, scale: Tensor) -> Tensor | None:
-    """Return float32 values of a quantized matrix, None if the scale is not that of its rows or of blocks of each row.
-
-    Args:
-        matrix: int8 [R, C], or uint8 [R, C / 2] with two 4-bit values a byte, the first in the low half, plus 8.
-        scale: float [R], of rows, or [R, G], of G blocks of equal size in each row.
-    """
-    if matrix.dtype == torch.uint8 and matrix.ndim == 2:
-        matrix = torch.stack([matrix & 15, matrix >> 4], dim=-1).flatten(1).to(torch.int8) - 8
-    blocks = scale.unsqueeze(-1) if scale.ndim == 1 else scale
-    is_matrix = matrix.ndim == blocks.ndim == 2 and len(matrix) == len(blocks) and blocks.shape[1] > 0
-    if not is_matrix or matrix.shape[1] % blocks.shape[1]:
-        return None
-    values = matrix.unflatten(1, (blocks.shape[1], -1)).float()
-    return (values * blocks.float().unsqueeze(-1)).flatten(1)
-
-
-def rename_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors by our own names, float32, without those that inference does not use.
+def rename_tensors(tensors: Weights) -> dict[str, Weight]:
+    """Return copies of the tensors by our own names, without those that inference does not use.
 
     Raises MilcoError if two that differ have the same name.
     """
-    renamed: dict[str, Tensor] = {}
+    renamed: dict[str, Weight] = {}
     for before, tensor in tensors.items():
         if not _DROPPED.search(before):
             name = before
             for pattern, replacement in _RENAMED:
                 name = pattern.sub(replacement, name)
-            if name in renamed and not torch.equal(renamed[name], tensor.float()):
+            if name in renamed and not torch.equal(renamed[name].float(), tensor.float()):
                 raise MilcoError(f"two tensors of the checkpoint are {name}, and differ: one of them is {before}")
             # A copy: tensors of a file change with it.
-            renamed[name] = tensor.to(torch.float32, copy=True)
+            renamed[name] = tensor.clone()
     if _DECODER not in renamed:
         # A decoder that was saved as tied is the English model's embedding matrix.
         tied = [tensor for name, tensor in tensors.items() if name.endswith(_TIED_DECODER)]
         if tied:
-            renamed[_DECODER] = tied[0].to(torch.float32, copy=True)
+            renamed[_DECODER] = tied[0].clone()
     return renamed
 
 
-def read_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def read_config(checkpoint: Checkpoint, tensors: Weights) -> dict[str, Any]:
     """Return a configuration's fields; in the authors' layout the sizes come from the tensors, by our names."""
     values = checkpoint.config
     if not is_milco(values):
@@ -188,7 +175,7 @@ def read_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str,
     return values
 
 
-def _authors_config(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _authors_config(checkpoint: Checkpoint, tensors: Weights) -> dict[str, Any]:
     """Shapes give the sizes; the rest, the number of heads above all, is in the config.json of the encoder."""
     sizes = [_WORDS, _PROJECTOR, _DECODER]
     known, directory = checkpoint.encoder_config, checkpoint.directory

@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.configuration import MODEL_TYPE, NetworkConfig, encoder_values, validate_encoder_sizes
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.pooling import CONNECTOR_EPS, echo_weights, log_saturation, max_logits
+from milco_pyserini.model.quantized import Weights
 from milco_pyserini.model.weights import NetworkWeights, make_config, select_tensors
 
 
@@ -184,8 +184,8 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             return cls.from_tensors(config, weights.state_dict(), weights.directory)
 
     @classmethod
-    def from_tensors(cls, config: MilcoConfig, tensors: Mapping[str, Tensor], directory: Path) -> "MilcoModel":
-        """Build the network of a configuration over these tensors, float32, in eval mode. They are not copied.
+    def from_tensors(cls, config: MilcoConfig, tensors: Weights, directory: Path) -> "MilcoModel":
+        """Build the network of a configuration over these tensors, in eval mode. float32 tensors are not copied.
 
         Shapes are compared before the network takes memory. Tensors that the network lacks are named on stderr.
 
@@ -203,7 +203,8 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
             warnings.filterwarnings("ignore", "Initializing zero-element tensors")
             model = cls(config)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        model.load_state_dict(select_tensors(directory, shapes, tensors), assign=True)
+        selected = select_tensors(directory, shapes, tensors)
+        model.load_state_dict({name: tensor.float() for name, tensor in selected.items()}, assign=True)
         # Constants of transformers that no checkpoint has: the frequencies of rotary positions, or the number of each
         # position and 0 for each token's type.
         if hasattr(model.encoder, "rotary_emb"):

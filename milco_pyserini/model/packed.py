@@ -4,7 +4,7 @@ Linear layers use weights that oneDNN has packed once (model-notes 2.2 to 2.4). 
 reference; tests compare both. Weights are read by their names, so that transformers is not needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from milco_pyserini.model.configuration import XLM_R_TYPES
 from milco_pyserini.model.pooling import CONNECTOR_EPS, VOCABULARY_CHUNK, echo_weights
+from milco_pyserini.model.quantized import Weights
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 # Tokens with intermediate states in memory at a time: 16 MB of bfloat16 in the widest layer, 8 MB of logits.
@@ -171,8 +172,8 @@ def linear_kind(dtype: torch.dtype) -> type[Linear]:
 class PackedEncoder:
     """The multilingual encoder on the CPU, without padding.
 
-    Copies all weights but the embeddings when it is created. The residual stream, LayerNorm and the returned states
-    are float32.
+    Converts all weights but the embeddings when it is created, one layer at a time. The residual stream, LayerNorm and
+    the returned states are float32.
 
     Args:
         config: of the network.
@@ -185,9 +186,7 @@ class PackedEncoder:
     """
 
     @torch.inference_mode()
-    def __init__(
-        self, config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype, kind: type[Linear] | None = None
-    ) -> None:
+    def __init__(self, config: Any, tensors: Weights, dtype: torch.dtype, kind: type[Linear] | None = None) -> None:
         reason = why_not_packed(config, tensors, dtype)
         if reason:
             raise NotPacked(reason)
@@ -196,10 +195,11 @@ class PackedEncoder:
         if dtype == torch.int8:
             dtype, kind = native_dtype(), Int8Linear
         make = partial(_linear, tensors, dtype, kind or linear_kind(dtype))
+        # Rows are converted to float32 when a text has their token.
         self.words, self.positions, types = (
             tensors[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
         )
-        self.type = types[0]
+        self.type = types[:1].float()
         self.norm = _LayerNorm.of(tensors, "embeddings.LayerNorm", config.layer_norm_eps)
         self.padding_id: int = config.pad_token_id
         layers = [f"encoder.layer.{number}" for number in range(config.num_hidden_layers)]
@@ -217,8 +217,8 @@ class PackedEncoder:
             raise ValueError(f"row {lengths.index(0)} has no tokens: it needs at least <s> and </s>")
         ids = np.fromiter(chain.from_iterable(rows), np.int64, sum(lengths))
         positions = packed_positions(ids, lengths, self.padding_id)
-        hidden = functional.embedding(torch.from_numpy(ids), self.words) + self.type
-        hidden += functional.embedding(torch.from_numpy(positions), self.positions)
+        hidden = self.words[torch.from_numpy(ids)].float() + self.type
+        hidden += self.positions[torch.from_numpy(positions)].float()
         hidden = self.norm(hidden)
         hidden = _pad_to(hidden, padded_rows(len(hidden)))
         runs = [(len(list(group)), length) for length, group in groupby(lengths)]
@@ -258,10 +258,11 @@ class PackedForward:
         self.projector = _linear(tensors, dtype, kind, "connector.projector")
         self.dense = _linear(tensors, dtype, kind, "connector.dense")
         self.norm = _LayerNorm.of(tensors, "connector.layer_norm", CONNECTOR_EPS)
-        self.echo = [tensors[f"echo.{name}"] for name in ("weight", "bias", "scale") if "echo.weight" in tensors]
-        weight, bias = tensors["decoder.weight"], tensors["decoder.bias"]
+        names = ("weight", "bias", "scale") if "echo.weight" in tensors else ()
+        self.echo = [tensors[f"echo.{name}"].float() for name in names]
+        weight, bias = tensors["decoder.weight"], tensors["decoder.bias"].float()
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in range(0, len(weight), VOCABULARY_CHUNK)]
-        self.decoder = [(chunk, decoder(weight[chunk], bias[chunk], dtype)) for chunk in chunks]
+        self.decoder = [(chunk, decoder(weight[chunk].float(), bias[chunk], dtype)) for chunk in chunks]
         self._head_tokens = min(HEAD_TOKENS, decoder.block_tokens())
 
     @torch.inference_mode()
@@ -313,8 +314,8 @@ class _LayerNorm(NamedTuple):
     eps: float
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], name: str, eps: float) -> "_LayerNorm":
-        return cls(tensors[f"{name}.weight"], tensors[f"{name}.bias"], eps)
+    def of(cls, tensors: Weights, name: str, eps: float) -> "_LayerNorm":
+        return cls(tensors[f"{name}.weight"].float(), tensors[f"{name}.bias"].float(), eps)
 
     def __call__(self, states: Tensor) -> Tensor:
         return functional.layer_norm(states, self.weight.shape, self.weight, self.bias, self.eps)
@@ -334,7 +335,7 @@ class _Layer:
     def __init__(
         self,
         config: Any,
-        tensors: Mapping[str, Tensor],
+        tensors: Weights,
         name: str,
         linear: Callable[..., Linear],
     ) -> None:
@@ -391,7 +392,7 @@ def attention(heads: Tensor) -> Tensor:
     return _concat(done).view(heads.shape[1:])
 
 
-def why_not_packed(config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
+def why_not_packed(config: Any, tensors: Weights, dtype: torch.dtype) -> str | None:
     """Return the reason why PackedEncoder does not support this encoder; None if it does."""
     device = next(iter(tensors.values())).device.type
     if device != "cpu":
@@ -453,8 +454,10 @@ def _blocks(lengths: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def _linear(
-    tensors: Mapping[str, Tensor], dtype: torch.dtype, kind: type[Linear], name: str, parts: Sequence[str] = ("",)
+    tensors: Weights, dtype: torch.dtype, kind: type[Linear], name: str, parts: Sequence[str] = ("",)
 ) -> Linear:
     """Return the linear layer of a name, or of its parts with their outputs next to each other."""
-    weight, bias = (_concat([tensors[f"{name}.{part}{which}"] for part in parts]) for which in ("weight", "bias"))
+    weight, bias = (
+        _concat([tensors[f"{name}.{part}{which}"].float() for part in parts]) for which in ("weight", "bias")
+    )
     return kind(weight, bias, dtype)

@@ -8,22 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
-
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import listed, one_line
 from milco_pyserini.model.configuration import NetworkConfig
+from milco_pyserini.model.quantized import Weights
 
 Config = TypeVar("Config", bound=NetworkConfig)
 
+# Rows that are converted to float32 at a time.
+_ROWS = 1024
 # The tensors of an encoder's layers.
 _LAYERS = "encoder.encoder.layer."
 
 
 class NetworkWeights:
-    """Configuration and weights of a network, float32, on the CPU: the state_dict() of the MilcoModel that
-    MilcoModel.from_weights() builds over the same tensors.
+    """Configuration and weights of a network, as they are stored, on the CPU: in float32, the state_dict() of the
+    MilcoModel that MilcoModel.from_weights() builds.
 
     Args:
         config: sizes and variants.
@@ -36,12 +37,12 @@ class NetworkWeights:
 
     training = False
 
-    def __init__(self, config: NetworkConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    def __init__(self, config: NetworkConfig, tensors: Weights, directory: Path) -> None:
         self.config, self.directory = config, directory
         self._tensors = select_tensors(directory, _shapes(config), tensors)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors by the names of a MilcoModel's parameters."""
+    def state_dict(self) -> Weights:
+        """Return the stored tensors by the names of a MilcoModel's parameters."""
         return self._tensors
 
 
@@ -61,9 +62,7 @@ def make_config(
     return kind(**{**values, **variants}) if variants else config
 
 
-def select_tensors(
-    directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def select_tensors(directory: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Weights) -> Weights:
     """Return the tensors of a network that has these shapes. The others are named on stderr.
 
     Raises MilcoError if one is missing or of another shape, or if there are more encoder layers.
@@ -90,12 +89,14 @@ def select_tensors(
     return {name: tensors[name] for name in shapes}
 
 
-def weight_hash(tensors: Mapping[str, Tensor]) -> str:
+def weight_hash(tensors: Weights) -> str:
     """Return BLAKE2b over every tensor's name, shape and float32 values: equal weights, equal hash."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().float().contiguous().numpy().data)
+        starts = range(0, len(tensor), _ROWS) if tensor.ndim else ()
+        for block in (tensor[start : start + _ROWS] for start in starts) if starts else (tensor,):
+            digest.update(block.float().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 

@@ -67,7 +67,7 @@ def export(encoder: MilcoEncoder, card: str, output: Path) -> None:
 
 
 def quantize(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the stored tensors: float16, or uint8 or int8 with NAME_scale, as checkpoint._dequantize() reads them."""
+    """Return the stored tensors: float16, or uint8 or int8 with NAME_scale, as model.quantized reads them."""
     stored: dict[str, Tensor] = {}
     for name, tensor in state.items():
         tensor = tensor.detach().float()

@@ -230,9 +230,11 @@ def test_blocks_of_a_row_may_have_scales_of_their_own(tmp_path: Path) -> None:
     shifted = (integers.reshape(rows, columns) + 8).to(torch.uint8)
     parts = {name: shifted[:, 0::2] | (shifted[:, 1::2] << 4), f"{name}_scale": scale.reshape(rows, 4)}
     save_safetensors(path, values | parts)
-    assert torch.equal(
-        read_tensors(Checkpoint.open(tmp_path / "own"))[name], (integers * scale[:, None]).reshape(rows, columns)
-    )
+    matrix = read_tensors(Checkpoint.open(tmp_path / "own"))[name]
+    wanted = (integers * scale[:, None]).reshape(rows, columns)
+    assert torch.equal(matrix.float(), wanted)
+    assert torch.equal(matrix[torch.tensor([3, 0, 3])], wanted[[3, 0, 3]])
+    assert torch.equal(matrix[2:5], wanted[2:5])
     for blocks in (0, 5):
         save_safetensors(path, values | parts | {f"{name}_scale": torch.ones(rows, blocks)})
         with pytest.raises(MilcoError, match="needs the scale of each row, or of blocks of each row"):

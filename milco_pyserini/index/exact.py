@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
+# Postings, and calls of numpy in units of them, that numpy adds up in less time than numba takes to load and compile.
+UNCOMPILED = 10**8
+_CALLS = 1000
 
 
 class Exact(Engine):
@@ -104,12 +107,10 @@ class ExactSearcher(EngineSearcher):
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
         self._postings = indptr, rows, weights
+        self._uncompiled = 0
 
     def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return hits whose scores are float64 sums of the exact products of float32 weights."""
-        # Imported here: numba takes half a second to load, and more to compile the kernel.
-        from milco_pyserini.index.exact_kernel import best_rows
-
         allowed = np.empty(0, np.bool_)
         if request.filters:
             allowed = cast(StoredFiles, self._stored).allowed(request.filters)
@@ -117,7 +118,8 @@ class ExactSearcher(EngineSearcher):
         def search(query: dict[str, float]) -> Hits:
             columns, weights = self._vector(query)
             with intact(self.path, _ROWS):
-                rows, scores, total = best_rows(*self._postings, columns, weights, len(self.ids), request.k, allowed)
+                best = self._best_rows(columns)
+                rows, scores, total = best(*self._postings, columns, weights, len(self.ids), request.k, allowed)
             return Hits(self.ids.take(rows), scores, total=total)
 
         return _in_threads(search, queries, request.threads)
@@ -142,11 +144,8 @@ class ExactSearcher(EngineSearcher):
             found = {}
             for number, value in enumerate(values):
                 rows = matching[groups[matching] == number]
-                total = len(rows)
-                if total > k:
-                    rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
-                rows = rows[np.argsort(-scores[rows], kind="stable")[:k]]
-                hits = Hits(self.ids.take(rows), scores[rows], total=total)
+                best = _best(scores, rows, k)
+                hits = Hits(self.ids.take(best), scores[best], total=len(rows))
                 found[value] = GroupHits(hits, float(sums[number]), int(sizes[number]))
             return found
 
@@ -185,15 +184,16 @@ class ExactSearcher(EngineSearcher):
             raise DamagedError(self.path, _WEIGHTS, "a weight is negative or not finite")
         return matrix
 
-    def search_by_definition(self, query: dict[str, float], k: int) -> Hits:
-        """Search as one would define it: all scores, sorted by score and docid. The reference of the kernel."""
-        vector = np.zeros(len(self.columns), np.float64)
-        columns, weights = self._vector(query)
-        vector[columns] = weights
-        scores = self.matrix().astype(np.float64) @ vector
-        order = np.lexsort((np.arange(len(scores)), -scores))[:k]
-        rows = order[scores[order] > 0]
-        return Hits(self.ids.take(rows), scores[rows])
+    def _best_rows(self, columns: NDArray[np.int64]) -> Callable[..., tuple[Any, Any, int]]:
+        """Return the function that ranks documents for a query of these columns: numpy's for the first queries."""
+        if self._uncompiled <= UNCOMPILED:
+            indptr = self._postings[0]
+            postings = int((indptr[columns + 1] - indptr[columns]).sum())
+            self._uncompiled += postings + len(self.ids) + _CALLS * len(columns)
+            return best_rows
+        from milco_pyserini.index import exact_kernel
+
+        return exact_kernel.best_rows
 
     def _row(self, docid: str) -> int | None:
         row = bisect_left(self.ids, docid)
@@ -206,6 +206,36 @@ class ExactSearcher(EngineSearcher):
         # A sum with infinity is refused by search().
         with np.errstate(over="ignore"):
             return columns, np.asarray([weight for _, weight in known], np.float32)
+
+
+def best_rows(
+    indptr: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    query_columns: NDArray[np.int64],
+    query_weights: NDArray[np.float32],
+    documents: int,
+    k: int,
+    allowed: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+    """Rank documents as exact_kernel.best_rows() does, whose reference it is: the same sums, all at once."""
+    scores = np.zeros(documents, np.float64)
+    for column, weight in zip(query_columns, query_weights.astype(np.float64), strict=True):
+        span = slice(indptr[column], indptr[column + 1])
+        own = rows[span]
+        if len(own) and (own[0] < 0 or own[-1] >= documents or (np.diff(own) <= 0).any()):
+            raise IndexError("a row does not ascend, or is not that of a document")
+        scores[own] += weight * weights[span].astype(np.float64)
+    matching = np.flatnonzero((scores > 0) & allowed if len(allowed) else scores > 0)
+    best = _best(scores, matching, k)
+    return best, scores[best], len(matching)
+
+
+def _best(scores: NDArray[np.float64], rows: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return the k of these ascending rows with the highest scores, best first, ties by row."""
+    if len(rows) > k:
+        rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
+    return rows[np.argsort(-scores[rows], kind="stable")[:k]]
 
 
 def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[str, float]], threads: int) -> list[T]:

@@ -1,4 +1,4 @@
-"""The inner loop of the exact engine, compiled by numba. ExactSearcher.search_by_definition() is its reference."""
+"""The inner loop of the exact engine, compiled by numba. exact.best_rows() is its reference."""
 
 import heapq
 from typing import Any

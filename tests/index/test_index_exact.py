@@ -1,5 +1,6 @@
-"""The exact engine equals its definition in scipy."""
+"""The exact engine equals its definition in numpy."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,8 +9,7 @@ import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, find_engine, inversion
-from milco_pyserini.index.exact_kernel import best_rows
+from milco_pyserini.index import build_index, exact, exact_kernel, find_engine, inversion
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.sparse import open_store
 
@@ -26,13 +26,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.mark.parametrize("k", [1, 7, 50, 1000])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_kernel_equals_the_definition(built: SimpleNamespace, k: int, threads: int) -> None:
-    """Same documents, same scores, ties by docid, as sorting all scores gives."""
+def test_the_kernel_equals_the_definition(
+    built: SimpleNamespace, k: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first queries are ranked by numpy, later ones by the kernel: same documents, same scores, ties by docid."""
     queries = synthetic_queries(50)
-    for query, hits in zip(queries, built.searcher.search(queries, k, threads=threads), strict=True):
-        expected = built.searcher.search_by_definition(query, k)
-        assert hits.docids == expected.docids
-        assert np.array_equal(hits.scores, expected.scores)
+    monkeypatch.setattr(exact, "UNCOMPILED", 10**12)
+    expected = built.searcher.search(queries, k, threads=threads)
+    monkeypatch.setattr(exact, "UNCOMPILED", -1)
+    for hits, others in zip(built.searcher.search(queries, k, threads=threads), expected, strict=True):
+        assert hits.docids == others.docids
+        assert np.array_equal(hits.scores, others.scores)
+        assert hits.total == others.total
 
 
 def test_scores_are_the_dot_products_of_the_stores_vectors(built: SimpleNamespace) -> None:
@@ -86,8 +91,9 @@ def test_the_size_of_runs_changes_nothing(
             assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.parametrize("best_rows", [exact.best_rows, exact_kernel.best_rows])
 @pytest.mark.parametrize("documents", [1, 32_768, 32_769, 100_000])
-def test_documents_of_all_windows_are_ranked(documents: int) -> None:
+def test_documents_of_all_windows_are_ranked(documents: int, best_rows: Callable) -> None:
     """The kernel adds up some documents at a time; all scores at once are its definition."""
     random = np.random.default_rng(documents)
     postings = [np.flatnonzero(random.random(documents) < share).astype(np.int32) for share in (0.5, 0.01, 1, 0)]
@@ -109,7 +115,8 @@ def test_documents_of_all_windows_are_ranked(documents: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [[0, 40_000], [2, 1, 35_000, 3], [-1, 3], [5, 2**31 - 1]])
-def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list[int]) -> None:
+@pytest.mark.parametrize("best_rows", [exact.best_rows, exact_kernel.best_rows])
+def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list[int], best_rows: Callable) -> None:
     """They would be read beyond the scores, or counted for another document."""
     arrays = np.asarray([0, len(rows)]), np.asarray(rows, np.int32), np.ones(len(rows), np.float32)
     with pytest.raises(IndexError, match="a row "):

@@ -49,7 +49,7 @@ def test_hits_are_those_of_the_definition(vectors: SimpleNamespace, index: Index
     queries = synthetic_queries(40)
     scale = 100.0**2 if index.manifest.exactness == "exact integer" else 1.0
     for query, hits in zip(queries, searcher.search(queries, DOCUMENTS), strict=True):
-        expected = dict(pairs(vectors.exact.search_by_definition(query, DOCUMENTS)))
+        expected = dict(pairs(vectors.exact.search([query], DOCUMENTS)[0]))
         assert set(hits.docids) == set(expected)
         assert hits.scores / scale == pytest.approx([expected[docid] for docid in hits.docids], rel=1e-3)
 

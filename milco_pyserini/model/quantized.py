@@ -36,12 +36,12 @@ class QuantizedMatrix:
 
     @property
     def device(self) -> torch.device:
-        """Of its values."""
+        """The device of its values."""
         return self.values.device
 
     @property
     def shape(self) -> torch.Size:
-        """R and C."""
+        """Its shape, (R, C)."""
         return torch.Size((len(self), self.values.shape[1] * (2 if self.is_packed else 1)))
 
     def __len__(self) -> int:

@@ -35,6 +35,7 @@ from milco_pyserini.io.manifest import (
 from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
+from milco_pyserini.sparse.json_vectors import json_vectors
 from milco_pyserini.sparse.quantization import MAX_IMPACT, quantize, quantize_vector, quantized_vectors, validate_scale
 from milco_pyserini.sparse.terms import lucene_term
 from milco_pyserini.sparse.vocabulary import Vocabulary
@@ -51,7 +52,7 @@ _PLAIN_BATCH = 1024
 # External vectors have no known source terms.
 _ONE_VIEW = 2**31 - 1
 # The beginning of the last field of a JSONL part's lines.
-_VECTOR = b',"vector":{'
+_VECTOR = b',"vector":'
 
 
 @dataclass(frozen=True, repr=False)
@@ -358,10 +359,10 @@ def write_jsonl(
 
     contents: the texts of topics, by which plain Pyserini finds a query's vector; documents are written without.
     """
-    texts = contents if contents is not None else [""] * len(ids)
-    for name, text, vector in zip(ids, texts, quantized_vectors(batch, scale, vocabulary.terms), strict=True):
-        handle.write(orjson.dumps({"id": name, "contents": text, "vector": vector}) + b"\n")
-    return quantize(batch, scale)[0]
+    kept, impacts = quantize(batch, scale)
+    vectors = json_vectors(kept.indptr, kept.columns, impacts, vocabulary.terms, vocabulary.json_keys)
+    write_vectors(handle, ids, (b"%b%b}\n" % (_VECTOR, vector) for vector in vectors), contents)
+    return kept
 
 
 def split_jsonl(content: bytes) -> list[bytes]:
@@ -371,9 +372,9 @@ def split_jsonl(content: bytes) -> list[bytes]:
 
 
 def write_vectors(
-    handle: IO[bytes], ids: Sequence[str], vectors: Sequence[bytes], contents: Sequence[str] | None = None
+    handle: IO[bytes], ids: Sequence[str], vectors: Iterable[bytes], contents: Sequence[str] | None = None
 ) -> None:
-    """Write vectors that split_jsonl() returned with other ids and contents, as write_jsonl() does."""
+    """Write vectors, such as split_jsonl() returned with other ids and contents, as write_jsonl() does."""
     for name, text, vector in zip(ids, contents or [""] * len(ids), vectors, strict=True):
         handle.write(orjson.dumps({"id": name, "contents": text})[:-1] + vector)
 

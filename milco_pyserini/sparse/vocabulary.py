@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.sparse.json_vectors import PaddedStrings, json_keys
 from milco_pyserini.sparse.terms import escape
 
 SOURCE_PREFIX = "m_"
@@ -40,7 +41,7 @@ class Vocabulary:
         self.terms[:] = [escape(english_prefix + piece) for piece in self.english] + [
             escape(source_prefix + piece) for piece in self.source
         ]
-        if len(self.columns) != len(self):
+        if len(set(self.terms)) != len(self):
             seen: set[str] = set()
             twice = next(term for term in self.terms if term in seen or seen.add(term))  # type: ignore[func-returns-value]
             fix = Message("Change {english_prefix}.")
@@ -58,6 +59,11 @@ class Vocabulary:
     def columns(self) -> dict[str, int]:
         """Term -> column."""
         return {term: column for column, term in enumerate(self.terms)}
+
+    @cached_property
+    def json_keys(self) -> PaddedStrings:
+        """The terms as keys of JSON objects, by column, for json_vectors()."""
+        return json_keys(self.terms)
 
     def text(self, term: str) -> str:
         """Return the unescaped prefix and piece of a term of any length. Raises KeyError for an unknown term."""

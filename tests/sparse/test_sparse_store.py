@@ -17,6 +17,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum, write_json
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary, open_store
+from milco_pyserini.sparse.json_vectors import json_keys, json_vectors, json_vectors_by_definition
 from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_jsonl, write_parquet
 
@@ -70,6 +71,18 @@ def test_each_line_holds_id_contents_and_impacts(vectors: list) -> None:
         for name, text, vector in zip(ids, texts, batch.to_dicts(VOCABULARY), strict=False)
     )
     assert handle.getvalue() == b"".join(orjson.dumps(line) + b"\n" for line in wanted)
+
+
+@pytest.mark.parametrize("largest", [99, 10**6])
+def test_vectors_as_json_are_those_of_their_definition(largest: int) -> None:
+    """More vectors than are written at a time, some of them empty, and impacts of any length."""
+    random = np.random.default_rng(largest)
+    terms = np.asarray([f"{'語' * (number % 9)}\\{number}" for number in range(300)], object)
+    lengths = random.integers(0, 60, 700) * (random.random(700) < 0.9)
+    columns = np.concatenate([random.choice(300, length, replace=False) for length in lengths]).astype(np.int32)
+    rows = np.concatenate([[0], np.cumsum(lengths)]), columns, random.integers(1, largest, len(columns))
+    wanted = b"\n".join(json_vectors_by_definition(*rows, terms))
+    assert b"\n".join(json_vectors(*rows, terms, json_keys(terms))) == wanted
 
 
 @settings(max_examples=15)

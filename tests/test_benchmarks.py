@@ -153,6 +153,10 @@ PROGRAMS = {
         "--queries 5 --k 2 {encoder}",
         ("lucene: 5 queries, 10 hits, largest difference 0\n", "exact: 5 queries, 10 hits, largest difference 0\n"),
     ),
+    "first_hit": (
+        "--corpus {corpus} --encoder {checkpoint} --engines exact --repeats 1",
+        ("CPU s", "first vector", "first hit, exact"),
+    ),
     "gpu": (
         "{encoder} --dtype float32 --documents 40 --median 10 --longest 20 --repeats 1",
         ("cpu, torch ", "2 layers, 40 texts, ", "limit ", "documents/s", "one query of 16 tokens: ", "on CUDA only"),

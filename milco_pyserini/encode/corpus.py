@@ -241,13 +241,13 @@ class EncodeRun:
             from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
 
             start = partial(RayWorker, sent, self._encoder.encoder.hashes["weight_hash"], worker_resources(devices))
-        jobs = self._missing_parts()
+        jobs, limit = self._missing_parts(), ""
         try:
             # Without a job no network is built, and no process starts.
             for first in jobs:
                 remaining = itertools.chain([first], jobs)
                 if launcher == LOCAL and len(devices) == 1:
-                    encode_here(remaining, self._encoder, self._report, self._write)
+                    limit = encode_here(remaining, self._encoder, self._report, self._write)
                 else:
                     encode_in_workers(remaining, start, devices, self._report, self._write)
         finally:
@@ -263,6 +263,7 @@ class EncodeRun:
         new = progress.done - self._texts_before - progress.reused
         short = "docs" if self._unit == "documents" else self._unit
         rates = f"{new / seconds:,.0f} {short}/s, {progress.tokens / seconds:,.0f} tokens/s"
+        rates += f"; limited by {limit}" if limit else ""
         reused = "" if old is None else f", reused {progress.reused:,} of {old.path}"
         log(f"Encoded {counted(new, unit)} into {visible(writer.path)} in {duration(seconds)} ({rates}){reused}")
 

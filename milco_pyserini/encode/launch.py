@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,10 @@ from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 
+# The stages of encoding, for messages.
+MODEL, TOKENIZING, WRITING = "the model", "reading and tokenizing", "writing"
+# Share of the time for which a model may wait that limits the speed itself.
+_IDLE = 0.1
 # Parts that a worker has at a time: one is encoded while another is tokenized or serialized.
 IN_FLIGHT = 2
 # A part that was in work when this many workers died is treated as the cause.
@@ -53,8 +58,11 @@ class Worker(Protocol):
 
 def encode_here(
     jobs: Iterable[Job], encoder: PartEncoder, report: PartReport, write: Callable[[EncodedPart], None]
-) -> None:
-    """Encode parts in this process. While one is encoded, threads tokenize the next and write the last."""
+) -> str:
+    """Encode parts in this process. While one is encoded, threads tokenize the next and write the last.
+
+    Returns the stage that limits the speed: MODEL, or the one for which the model waits most, TOKENIZING or WRITING.
+    """
     stream = iter(jobs)
     threads = ThreadPoolExecutor(2)
     writing: Future[None] | None = None
@@ -67,15 +75,26 @@ def encode_here(
         write(encoder.serialize(part, vectors))
 
     tokenized = threads.submit(tokenize_next)
+    waited = dict.fromkeys((TOKENIZING, WRITING), 0.0)
     try:
-        while (part := tokenized.result()) is not None:
+        # Nothing else can run before the first part is tokenized, or after the last one is encoded.
+        part, started = tokenized.result(), time.monotonic()
+        while part is not None:
             tokenized = threads.submit(tokenize_next)
             vectors = encoder.encode(part, report)
+            before = time.monotonic()
             if writing is not None:
                 writing.result()
             writing = threads.submit(write_part, part, vectors)
+            written = time.monotonic()
+            part = tokenized.result()
+            waited[WRITING] += written - before
+            waited[TOKENIZING] += time.monotonic() - written
+        seconds = time.monotonic() - started
         if writing is not None:
             writing.result()
+        slowest = max(waited, key=waited.__getitem__)
+        return slowest if waited[slowest] > _IDLE * seconds else MODEL
     finally:
         # After an error or Ctrl-C, a part that is encoded is written; nothing else is waited for.
         tokenized.cancel()

@@ -1,6 +1,7 @@
 """Several processes fill one store: its bytes are those of one process, whichever of them die; names of devices."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,26 @@ def lives(tmp_path: Path, count: int) -> str:
     for number in range(count):
         (tmp_path / str(number)).touch()
     return str(tmp_path)
+
+
+class SlowEncoder:
+    """Stages of encoding that take a tenth of a second if they are the slow one."""
+
+    def __init__(self, slow: str) -> None:
+        self._slow = slow
+
+    def __getattr__(self, stage: str) -> Callable[..., str]:
+        return lambda *_: time.sleep(0.1 if stage == self._slow else 0) or stage
+
+
+@pytest.mark.parametrize(
+    ("slow", "limit"), [("tokenize", "reading and tokenizing"), ("encode", "the model"), ("serialize", "writing")]
+)
+def test_the_stage_that_the_others_wait_for_is_named(slow: str, limit: str) -> None:
+    """The model is the limit unless it waits for texts or for a part to be written."""
+    written: list[str] = []
+    assert encode_here(jobs(4), SlowEncoder(slow), lambda *_: None, written.append) == limit
+    assert written == ["serialize"] * 4
 
 
 @pytest.mark.integration

@@ -52,12 +52,14 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class UpdateOptions:
-    """Add, replace and delete documents of an index (lucene, qdrant).
+    """Add, replace and delete documents of an index (lucene, exact, qdrant).
 
     Documents of --vectors are added, in place of those with the same id. With --since, only what differs is written.
     Pruning rules and views are those that the index was built with.
+    --corpus without --vectors is encoded by the encoder of the index first.
 
       milco index update --index indexes/news.lucene --vectors vectors/today --since vectors/yesterday
+      milco index update --index indexes/news.lucene --corpus today.jsonl
       milco index update --index indexes/news.lucene --delete gone.txt
     """
 
@@ -125,12 +127,15 @@ def describe_settings() -> Iterator[str]:
 
 def update(options: UpdateOptions) -> None:
     """Update the index."""
+    from milco_pyserini.corpora import open_corpus
     from milco_pyserini.index import open_index
     from milco_pyserini.index.update import read_docids
 
     delete = None if options.delete is None else read_docids(options.delete)
-    index = open_index(options.index)
-    index.update(options.vectors, since=options.since, delete=delete, **cast(Any, vars(options.request)))
+    source, request = options.vectors, dict(vars(options.request))
+    if source is None and request["corpus"] is not None:
+        source = open_corpus(request.pop("corpus"))
+    open_index(options.index).update(source, since=options.since, delete=delete, **cast(Any, request))
 
 
 def tune(options: TuneOptions) -> None:

@@ -13,6 +13,7 @@ from msgspec import structs
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
+from milco_pyserini.corpora.languages import detect_languages
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
 from milco_pyserini.index.capabilities import Capability
@@ -38,6 +39,7 @@ from milco_pyserini.index.shards import (
 )
 from milco_pyserini.index.update import (
     DocumentChanges,
+    locked_index,
     update_directory,
     update_request,
     validate_kind,
@@ -240,9 +242,10 @@ class Index:
         encoder: "str | Path | MilcoEncoder | None" = None,
         **options: Unpack[IndexKeywords],
     ) -> "Index":
-        """Add, replace and delete documents. The directory has the old state until it has the new one.
+        """Add, replace and delete documents. The directory has the old state until it has the new one, on disk.
 
-        Searchers that are open continue with the old state. The result is that of an index that is built anew from the
+        The index that is at the path now is changed; other programs that change it wait, one after the other. A
+        Searcher finds the new state in its next search. The result is that of an index that is built anew from the
         remaining documents, for searches. The same update once more, and an empty delete, change nothing.
 
         Args:
@@ -259,7 +262,8 @@ class Index:
 
         Raises:
             MilcoError: the engine cannot update indexes, the vectors were encoded in another way or since is not what
-                the index was built from, no document would be left, or another command changed the index meanwhile.
+                the index was built from, no document would be left (lucene, qdrant), another command replaced the
+                index meanwhile, or locks it for over ten minutes.
         """
         request = IndexRequest(**cast(Any, options))
         self._validate_updatable()
@@ -289,7 +293,12 @@ class Index:
             source, since = (VectorStore.open(at) if isinstance(at, str | Path) else at for at in (source, since))
         if since is not None and not isinstance(since, VectorStore):
             raise ParameterError("since", None, "compares vector stores", "Omit it, and update with all documents.")
-        opened = partial(open_documents, request=request)
+        with locked_index(self.path):
+            return open_index(self.path)._apply(source, since, delete, request)
+
+    def _apply(self, source: Any, since: VectorStore | None, delete: Collection[str], request: IndexRequest) -> "Index":
+        """Update the index while it is locked."""
+        engine, opened = self.engine, partial(open_documents, request=request)
         documents, older = (None if vectors is None else opened(vectors) for vectors in (source, since))
         path, manifest = (self.path, _NOTHING) if documents is None else (documents.path, documents.manifest)
         for store in (documents, older):
@@ -332,6 +341,7 @@ class Index:
         encoder: "str | Path | MilcoEncoder | None",
         delete: Collection[str],
         threads: int,
+        only_new: bool = False,
     ) -> "Index":
         from milco_pyserini.encode.contract import open_query_encoder
         from milco_pyserini.encode.corpus import encode_corpus
@@ -339,6 +349,8 @@ class Index:
 
         if self.vectors.plain:
             raise MilcoError(f"{self.path} holds external vectors: update it with a store of them, not with texts")
+        if self.manifest.detects_languages:
+            corpus = open_corpus(detect_languages(corpus))
         stored = _validate_texts(corpus, self.path, self.manifest.fields is not None)
         vectors = self.vectors
         plan = EncodePlan(
@@ -353,7 +365,12 @@ class Index:
         loaded = open_query_encoder(vectors, encoder, dtype=vectors.dtype or "auto").encoder
         with scratch_directory(self.path) as scratch:
             encode_corpus(corpus, scratch / "vectors", plan, encoder=loaded)
-            return self.update(scratch / "vectors", delete=delete, corpus=stored, threads=threads)
+            request = IndexRequest(corpus=stored, threads=threads)
+            with locked_index(self.path):
+                index = open_index(self.path)
+                if only_new:
+                    index._validate_new(corpus)
+                return index._apply(VectorStore.open(scratch / "vectors"), None, delete, request)
 
     def add(self, documents: Any, *, encoder: "str | Path | MilcoEncoder | None" = None, threads: int = 1) -> "Index":
         """Add the texts of documents or of a corpus, as update() does.
@@ -362,12 +379,15 @@ class Index:
         """
         self._validate_updatable()
         corpus = open_corpus(documents)
+        self._validate_new(corpus)
+        return self._update_from_texts(corpus, encoder, (), threads, only_new=True)
+
+    def _validate_new(self, corpus: "Corpus") -> None:
         with self.searcher() as searcher:
             for document in corpus:
                 if searcher.weights(document.id, ()) is not None:
                     fix = "Pass an id with each document, or replace documents by update()."
                     raise MilcoError(f"{self.path} has a document {shown(document.id)}: add() takes new ids only", fix)
-        return self.update(corpus, encoder=encoder, threads=threads)
 
     def delete(self, docids: Collection[str]) -> "Index":
         """Delete documents, which need not exist, as update() does."""
@@ -406,7 +426,8 @@ class Index:
             return None
         if manifest == self.manifest:
             return None
-        is_updated = len(manifest.updates) > len(self.manifest.updates)
+        is_same_encoder = manifest.vectors.weight_hash == self.vectors.weight_hash
+        is_updated = is_same_encoder and bool(manifest.updates) and manifest.updates != self.manifest.updates
         same = structs.replace(manifest, files=self.manifest.files, recall=self.manifest.recall)
         if not is_updated and same != self.manifest:
             raise MilcoError(f"{self.path} was replaced by another index while it was opened: run the command again")
@@ -542,7 +563,7 @@ def write_index(
         if not request.is_shard and (documents.path / BM25_FILE).is_file():
             # Texts that are added later are encoded by it.
             copy_file(documents.path / BM25_FILE, directory / BM25_FILE)
-        if not built.documents:
+        if not built.documents and not (engine.may_be_empty and not documents.manifest.documents):
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
             pruned = documents.manifest.pruning if built.empty else None
             after = f" after pruning by {pruned}" if pruned else ""
@@ -636,6 +657,16 @@ def _is_replaceable(path: Path) -> bool:
 def is_index(path: Path) -> bool:
     """Return whether a directory holds an index of this project, of whatever version, or shards of one."""
     return any(is_json_with(place / MANIFEST, "format_version", "engine") for place in (path, *find_shards(path)))
+
+
+def manifest_state(path: Path) -> list[tuple[str, int, int]]:
+    """Return name, file number and time of the manifest of an index, or of its shards; none of one that is missing."""
+    found = []
+    for directory in find_shards(path) or [path]:
+        with contextlib.suppress(OSError):
+            about = (directory / MANIFEST).stat()
+            found.append((directory.name, about.st_ino, about.st_mtime_ns))
+    return found
 
 
 def open_index(path: str | Path) -> Index:

@@ -2,11 +2,14 @@
 
 Postings are stored term by term (compressed sparse columns), documents in ascending order of id, so that a tie goes
 to the lower row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
+
+An update writes its documents as a segment next to the others, in segment-NNNNN/, and the rows that it deletes to
+segment-NNNNN.deleted.npy, int32. It merges the segments that are small or of its size, so that few remain.
 """
 
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -16,15 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CheckedDocuments
+from milco_pyserini.index.documents import CheckedDocuments, Filters, StoredDocument
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
 from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, EngineSearcher, GroupHits, Groups, Hits
+from milco_pyserini.index.shards import ShardedSearcher
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 from milco_pyserini.io.records import IndexManifest
+from milco_pyserini.model.checkpoint import BM25_FILE
 from milco_pyserini.request import SearchRequest
+from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -35,6 +41,9 @@ _INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 # Postings, and calls of numpy in units of them, that numpy adds up in less time than numba takes to load and compile.
 UNCOMPILED = 10**8
 _CALLS = 1000
+# Updates merge segments of up to this number of documents, which takes milliseconds.
+_SMALL_SEGMENT = 512
+_CHUNK = 4096
 
 
 class Exact(Engine):
@@ -42,54 +51,187 @@ class Exact(Engine):
 
     name = "exact"
     exactness = EXACT_FLOAT
-    capabilities = frozenset({Capability.BUILD, Capability.STORE, Capability.BALANCE, Capability.READ})
+    capabilities = frozenset(
+        {Capability.BUILD, Capability.STORE, Capability.UPDATE, Capability.BALANCE, Capability.READ}
+    )
+    scanned = "segment-*"
+    may_be_empty = True
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
-        ids: list[str] = []
-        empty = 0
-        corpus = documents.corpus
-        stored = None if corpus is None else StoredFilesWriter(directory, list(corpus.fields))
-        with (
-            engine_errors(self.name, "build", directory),
-            tempfile.TemporaryFile(dir=directory) as rows,
-            tempfile.TemporaryFile(dir=directory) as weights,
-        ):
-            runs = PostingRuns(rows, weights)
-            for names, batch in documents.batches():
-                runs.add(batch)
-                filled = [names[row] for row in np.flatnonzero(batch.lengths())]
-                ids += filled
-                empty += len(names) - len(filled)
-                if corpus is not None and stored is not None:
-                    for name in filled:
-                        stored.add(corpus.entry(name, {}))
-            order = np.asarray(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
-            counts = runs.merge(np.argsort(order).astype(np.int32), directory / _ROWS, directory / _WEIGHTS)
-        # Terms that no document has would only make the index slower to open.
-        used, terms = np.flatnonzero(counts), documents.terms
-        with atomic_file(directory / _INDPTR) as handle:
-            np.save(handle, np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64))
-        write_strings(directory, "terms", (terms[column] for column in used))
-        write_strings(directory, "ids", (ids[row] for row in order))
-        if stored is not None:
-            stored.close(order.astype(np.int64))
-        return BuildResult(len(ids), empty)
+        with engine_errors(self.name, "build", directory):
+            ids, empty = _write_segment(documents, directory, "")
+        return BuildResult(len(ids), len(empty))
 
-    def open(self, directory: Path, manifest: IndexManifest) -> "ExactSearcher":
+    def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
+        """Write a segment of the documents, delete those that it replaces, and merge segments."""
+        with engine_errors(self.name, "build", directory):
+            segments = [_Segment(directory, prefix) for prefix in _prefixes(directory)]
+            number = 1 + max(segment.number for segment in segments)
+            ids, empty = _write_segment(documents, directory, _prefix(number))
+            for segment in segments:
+                segment.delete({*ids, *empty, *documents.deleted})
+            new = _Segment(directory, _prefix(number))
+            if ids:
+                segments.append(new)
+            else:
+                new.remove()
+            merged, total = [], len(ids)
+            for segment in sorted(segments, key=lambda segment: segment.live):
+                if segment.live <= max(total, _SMALL_SEGMENT) or segment.is_mostly_deleted:
+                    merged.append(segment)
+                    total += segment.live
+            if len(merged) > 1 or any(segment.is_mostly_deleted for segment in merged):
+                if total or len(merged) == len(segments):
+                    _write_segment(_LiveDocuments(merged), directory, _prefix(number + 1))
+                for segment in merged:
+                    segment.remove()
+            live = sum(segment.live for segment in segments)
+        return BuildResult(live, len(empty))
+
+    def open(self, directory: Path, manifest: IndexManifest) -> EngineSearcher:
         """Map the files into memory. Rows are compared with the number of documents when they are read."""
-        ids, terms = StringTable(directory, "ids", manifest.documents), StringTable(directory, "terms")
-        indptr = map_array(directory, _INDPTR, np.int64, len(terms) + 1)
-        rows = map_array(directory, _ROWS, np.int32)
-        weights = map_array(directory, _WEIGHTS, np.float32, len(rows))
+        prefixes = _prefixes(directory)
+        segments = [_Segment(directory, prefix, manifest.fields).searcher for prefix in prefixes]
+        if sum(segment.num_documents for segment in segments) != manifest.documents:
+            raise DamagedError(directory, "ids.ends.npy", f"its segments do not hold {manifest.documents:,} documents")
+        return segments[0] if prefixes == [""] else SegmentedSearcher(directory, segments)
+
+
+def _write_segment(documents: Any, directory: Path, prefix: str) -> tuple[list[str], list[str]]:
+    """Write documents as files whose names begin with a prefix; return their ids, and those without a term."""
+    ids: list[str] = []
+    empty: list[str] = []
+    corpus = documents.corpus
+    (directory / prefix).mkdir(exist_ok=True)
+    stored = None if corpus is None else StoredFilesWriter(directory / prefix, list(corpus.fields))
+    with tempfile.TemporaryFile(dir=directory) as rows, tempfile.TemporaryFile(dir=directory) as weights:
+        runs = PostingRuns(rows, weights)
+        for names, batch in documents.batches():
+            runs.add(batch)
+            lengths = batch.lengths()
+            filled = [names[row] for row in np.flatnonzero(lengths)]
+            ids += filled
+            empty += [names[row] for row in np.flatnonzero(lengths == 0)]
+            if corpus is not None and stored is not None:
+                for name in filled:
+                    stored.add(corpus.entry(name, {}))
+        order = np.asarray(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
+        ranks = np.argsort(order).astype(np.int32)
+        counts = runs.merge(ranks, directory / f"{prefix}{_ROWS}", directory / f"{prefix}{_WEIGHTS}")
+    # Terms that no document has would only make the index slower to open.
+    used, terms = np.flatnonzero(counts), documents.terms
+    with atomic_file(directory / f"{prefix}{_INDPTR}") as handle:
+        np.save(handle, np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64))
+    write_strings(directory / prefix, "terms", (terms[column] for column in used))
+    write_strings(directory / prefix, "ids", (ids[row] for row in order))
+    if stored is not None:
+        stored.close(order.astype(np.int64))
+    return ids, empty
+
+
+def _prefix(number: int) -> str:
+    return f"segment-{number:05d}/"
+
+
+def _prefixes(directory: Path) -> list[str]:
+    """Return how the names of the files of each segment begin, oldest first; those of a new index have no prefix."""
+    segments = sorted(directory.glob(f"segment-*/{_INDPTR}"))
+    oldest = [""] if (directory / _INDPTR).exists() or not segments else []
+    return oldest + [f"{file.parent.name}/" for file in segments]
+
+
+class _Segment:
+    """The files of a segment that begin with a prefix. fields: None to take what the files have."""
+
+    def __init__(self, directory: Path, prefix: str, fields: Mapping[str, str] | None = None) -> None:
+        self._directory, self._prefix = directory, prefix
+        self.number = int(prefix.rstrip("/").partition("-")[2] or 0)
+        self._deletions = f"segment-{self.number:05d}.deleted.npy"
+        ids, terms = StringTable(directory, f"{prefix}ids"), StringTable(directory, f"{prefix}terms")
+        indptr = map_array(directory, f"{prefix}{_INDPTR}", np.int64, len(terms) + 1)
+        rows = map_array(directory, f"{prefix}{_ROWS}", np.int32)
+        weights = map_array(directory, f"{prefix}{_WEIGHTS}", np.float32, len(rows))
         if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
-            raise DamagedError(directory, _INDPTR, f"does not ascend from 0 to {len(rows):,}")
-        stored = StoredFiles(directory, len(ids)) if manifest.fields is not None else None
-        return ExactSearcher(directory, ids, terms, indptr, rows, weights, stored)
+            raise DamagedError(directory, f"{prefix}{_INDPTR}", f"does not ascend from 0 to {len(rows):,}")
+        has_documents = fields is not None or (directory / f"{prefix}documents.utf8").exists()
+        stored = StoredFiles(directory, len(ids), prefix) if has_documents else None
+        live = np.empty(0, np.bool_)
+        if (directory / self._deletions).exists():
+            live = np.ones(len(ids), np.bool_)
+            with intact(directory, self._deletions):
+                live[map_array(directory, self._deletions, np.int32)] = False
+        self.searcher = ExactSearcher(directory, ids, terms, indptr, rows, weights, stored, live)
+        self.searcher.fields = fields
+
+    @property
+    def live(self) -> int:
+        """The number of documents that are not deleted."""
+        return self.searcher.num_documents
+
+    @property
+    def is_mostly_deleted(self) -> bool:
+        """Whether more than half of the documents are deleted."""
+        return 2 * self.live < len(self.searcher.ids)
+
+    def delete(self, docids: set[str]) -> None:
+        """Delete documents, which need not exist."""
+        searcher = self.searcher
+        if len(docids) > len(searcher.ids) // _SMALL_SEGMENT:
+            found = [row for row, docid in enumerate(searcher.ids) if docid in docids]
+        else:
+            found = [row for docid in docids if (row := searcher.row(docid)) is not None]
+        live = searcher.live_rows()
+        if not live[found].any():
+            return
+        live[found] = False
+        with atomic_file(self._directory / self._deletions) as handle:
+            np.save(handle, np.flatnonzero(~live).astype(np.int32))
+        self.searcher = _Segment(self._directory, self._prefix).searcher
+
+    def remove(self) -> None:
+        """Remove the files."""
+        place = self._directory / self._prefix
+        files = [file for file in place.iterdir() if file.is_file() and not file.name.startswith("segment-")]
+        for file in (*files, self._directory / self._deletions):
+            if self._prefix or file.name != BM25_FILE:
+                file.unlink(missing_ok=True)
+        if self._prefix:
+            place.rmdir()
+
+
+class _LiveDocuments:
+    """The documents of segments that are not deleted, as _write_segment() takes them."""
+
+    def __init__(self, segments: Sequence[_Segment]) -> None:
+        self._searchers = [segment.searcher for segment in segments]
+        self.terms = sorted({term for searcher in self._searchers for term in searcher.columns})
+        stored = [searcher.documents_file for searcher in self._searchers]
+        self.fields = sorted({field for file in stored if file is not None for field in file.fields})
+        self.corpus = None if None in stored else self
+        self._entries: Iterator[StoredDocument] = iter(())
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and vectors. The postings of one segment at a time are in memory."""
+        columns = {term: column for column, term in enumerate(self.terms)}
+        for searcher in self._searchers:
+            places = np.asarray([columns[term] for term in searcher.columns], np.int32)
+            live = np.flatnonzero(searcher.live_rows())
+            matrix = searcher.matrix().tocsr()[live]
+            for start in range(0, len(live), _CHUNK):
+                rows, part = live[start : start + _CHUNK], matrix[start : start + _CHUNK]
+                if searcher.documents_file is not None:
+                    self._entries = searcher.documents_file.entries(rows, self.fields)
+                indptr = part.indptr.astype(np.int64)
+                yield searcher.ids.take(rows), SparseBatch(indptr, places[part.indices], part.data, len(self.terms))
+
+    def entry(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
+        """Return the next stored document: each has a vector, and the order is that of batches()."""
+        return next(self._entries)
 
 
 class ExactSearcher(EngineSearcher):
-    """An open exact index; arrays as Exact.build() wrote them."""
+    """An open segment; arrays as Exact.build() wrote them. live: bool [documents], or bool [0] if none is deleted."""
 
     def __init__(
         self,
@@ -99,10 +241,12 @@ class ExactSearcher(EngineSearcher):
         indptr: NDArray[np.int64],
         rows: NDArray[np.int32],
         weights: NDArray[np.float32],
-        stored: StoredFiles | None = None,
+        stored: StoredFiles | None,
+        live: NDArray[np.bool_],
     ) -> None:
-        super().__init__(Exact.name, directory, len(ids))
-        self._stored = stored
+        super().__init__(Exact.name, directory, int(live.sum()) if len(live) else len(ids))
+        self.documents_file = stored
+        self._live = live
         self._groups = lru_cache(lambda field: cast(StoredFiles, stored).groups(field))
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
@@ -111,9 +255,7 @@ class ExactSearcher(EngineSearcher):
 
     def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
         """Return hits whose scores are float64 sums of the exact products of float32 weights."""
-        allowed = np.empty(0, np.bool_)
-        if request.filters:
-            allowed = cast(StoredFiles, self._stored).allowed(request.filters)
+        allowed = self._allowed(request.filters) if request.filters else self._live
 
         def search(query: dict[str, float]) -> Hits:
             columns, weights = self._vector(query)
@@ -126,20 +268,24 @@ class ExactSearcher(EngineSearcher):
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field."""
-        return cast(StoredFiles, self._stored).count_values(field, limit)
+        return cast(StoredFiles, self.documents_file).count_values(field, limit, self._live)
+
+    def find_matching(self, filters: Filters) -> list[str]:
+        """Return the ids of the documents that have one of the values in each field."""
+        return self.ids.take(np.flatnonzero(self._allowed(filters)))
 
     def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
         """Return hits as find() does, the best for each value of a field."""
         from milco_pyserini.index.exact_kernel import all_scores
 
         values, groups = self._groups(field)
-        sizes = np.bincount(groups, minlength=len(values))
-        allowed, k = cast(StoredFiles, self._stored).allowed(request.filters), request.k
+        live, allowed, k = self.live_rows(), self._allowed(request.filters), request.k
+        sizes = np.bincount(groups[live], minlength=len(values))
 
         def search(query: dict[str, float]) -> Groups:
             with intact(self.path, _ROWS):
                 scores = all_scores(*self._postings, *self._vector(query), len(self.ids))
-            sums = np.bincount(groups, scores, len(values))
+            sums = np.bincount(groups, np.where(live, scores, 0), len(values))
             matching = np.flatnonzero((scores > 0) & allowed)
             found = {}
             for number, value in enumerate(values):
@@ -153,18 +299,19 @@ class ExactSearcher(EngineSearcher):
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of the documents; missing ones are left out."""
-        known = {docid: row for docid in docids if (row := self._row(docid)) is not None}
-        texts = cast(StoredFiles, self._stored).take(np.asarray(list(known.values()), np.int64))
+        known = {docid: row for docid in docids if (row := self.row(docid)) is not None}
+        texts = cast(StoredFiles, self.documents_file).take(np.asarray(list(known.values()), np.int64))
         return dict(zip(known, texts, strict=True))
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
-        """Return the float32 weights in the postings, in the order of the index's columns."""
-        row = self._row(docid)
+        """Return the float32 weights in the postings, in the order of the terms."""
+        row = self.row(docid)
         if row is None:
             return None
         indptr, rows, postings = self._postings
         weights = {}
-        for column, term in sorted((self.columns[term], term) for term in terms if term in self.columns):
+        for term in sorted(term for term in terms if term in self.columns):
+            column = self.columns[term]
             start, end = indptr[column], indptr[column + 1]
             place = start + np.searchsorted(rows[start:end], row)
             if place < end and rows[place] == row:
@@ -172,7 +319,7 @@ class ExactSearcher(EngineSearcher):
         return weights
 
     def matrix(self) -> "csc_array":
-        """Return the index as a float32 matrix [documents, terms]."""
+        """Return the segment as a float32 matrix [documents, terms], with the documents that are deleted."""
         from scipy.sparse import csc_array
 
         indptr, rows, weights = self._postings
@@ -195,14 +342,23 @@ class ExactSearcher(EngineSearcher):
 
         return exact_kernel.best_rows
 
-    def _row(self, docid: str) -> int | None:
+    def live_rows(self) -> NDArray[np.bool_]:
+        """Return bool [documents], False for those that are deleted."""
+        return self._live.copy() if len(self._live) else np.ones(len(self.ids), np.bool_)
+
+    def row(self, docid: str) -> int | None:
+        """Return the row of a document; None if there is none, or if it is deleted."""
         row = bisect_left(self.ids, docid)
-        return row if row < len(self.ids) and self.ids[row] == docid else None
+        is_found = row < len(self.ids) and self.ids[row] == docid and (not len(self._live) or self._live[row])
+        return row if is_found else None
+
+    def _allowed(self, filters: Filters) -> NDArray[np.bool_]:
+        return self.live_rows() & cast(StoredFiles, self.documents_file).allowed(filters)
 
     def _vector(self, query: dict[str, float]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the known terms in the order of columns, so that the sum does not depend on the order of the dict."""
-        known = sorted((self.columns[term], weight) for term, weight in query.items() if term in self.columns)
-        columns = np.asarray([column for column, _ in known], np.int64)
+        """Return the known terms in their order, so that a sum depends neither on the dict nor on the segment."""
+        known = sorted((term, weight) for term, weight in query.items() if term in self.columns)
+        columns = np.asarray([self.columns[term] for term, _ in known], np.int64)
         # A sum with infinity is refused by search().
         with np.errstate(over="ignore"):
             return columns, np.asarray([weight for _, weight in known], np.float32)
@@ -236,6 +392,14 @@ def _best(scores: NDArray[np.float64], rows: NDArray[np.int64], k: int) -> NDArr
     if len(rows) > k:
         rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
     return rows[np.argsort(-scores[rows], kind="stable")[:k]]
+
+
+class SegmentedSearcher(ShardedSearcher):
+    """The open segments of an index that was updated. Hits are those of one index."""
+
+    def find_matching(self, filters: Filters) -> list[str]:
+        """Return the ids of the documents that have one of the values in each field."""
+        return [docid for segment in self.shards for docid in segment.find_matching(filters)]
 
 
 def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[str, float]], threads: int) -> list[T]:

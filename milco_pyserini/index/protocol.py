@@ -22,6 +22,7 @@ from milco_pyserini.index.documents import (
     MAX_VALUE_BYTES,
     MAX_VALUES,
     CheckedDocuments,
+    Filters,
     field_type,
     filter_text,
     parse_document,
@@ -432,6 +433,18 @@ class EngineSearcher:
         """Implement values(); for more than this number of values, some of them, or None, are enough."""
         raise NotImplementedError
 
+    def matching(self, filters: Mapping[str, Any]) -> list[str]:
+        """Return the ids of all documents that pass filters, as validate_filters() returns them (exact)."""
+        self.require_open()
+        self.require(Capability.STORE, "filters", list(filters))
+        wanted = self._resolve(filters)
+        with engine_errors(self.engine, "search", self.path):
+            return self.find_matching(wanted)
+
+    def find_matching(self, filters: Filters) -> list[str]:
+        """Implement matching(): filters by values only."""
+        raise NotImplementedError
+
     def _resolve(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Return filters by values only: for a range that the engine does not take, those in it."""
         wanted = validate_filters(filters, self.fields, self.path)
@@ -545,7 +558,7 @@ class Engine:
     BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there is update(). changes_files:
     update() changes files, and does not only add and remove them.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
-    them or not; "" for none.
+    them or not; "" for none. may_be_empty: an index may hold no document.
     """
 
     name: ClassVar[str]
@@ -554,6 +567,7 @@ class Engine:
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.BUILD})
     changes_files: ClassVar = False
     scanned: ClassVar = ""
+    may_be_empty: ClassVar = False
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):

@@ -129,16 +129,35 @@ class StoredFilesWriter:
 
 
 class StoredFiles:
-    """Documents that StoredFilesWriter wrote, mapped into memory. documents: how many there are."""
+    """Documents that StoredFilesWriter wrote, mapped into memory.
 
-    def __init__(self, directory: Path, documents: int) -> None:
-        self._directory = directory
+    documents: how many there are. prefix: of the names of the files.
+    """
+
+    def __init__(self, directory: Path, documents: int, prefix: str = "") -> None:
+        self._file = directory, f"{prefix}{_VALUE_ROWS}"
         self._documents = documents
-        self._texts = StringTable(directory, "documents", documents)
-        self._positions = map_array(directory, "documents.rows.npy", np.int32, documents)
-        self._values = StringTable(directory, "values")
-        self._indptr = map_array(directory, "values.indptr.npy", np.int64, len(self._values) + 1)
-        self._rows = map_array(directory, _VALUE_ROWS, np.int32)
+        self._texts = StringTable(directory, f"{prefix}documents", documents)
+        self._positions = map_array(directory, f"{prefix}documents.rows.npy", np.int32, documents)
+        self._values = StringTable(directory, f"{prefix}values")
+        self._indptr = map_array(directory, f"{prefix}values.indptr.npy", np.int64, len(self._values) + 1)
+        self._rows = map_array(*self._file, np.int32)
+
+    @property
+    def fields(self) -> set[str]:
+        """The names of the fields that have a value."""
+        return {key.partition("\n")[0] for key in self._values}
+
+    def entries(self, rows: NDArray[np.int64], fields: Sequence[str]) -> Iterator[StoredDocument]:
+        """Yield the documents of these rows, for StoredFilesWriter(fields=fields)."""
+        numbers = {field: number for number, field in enumerate(fields)}
+        values: dict[int, list[tuple[int, str]]] = {row: [] for row in rows.tolist()}
+        for place, key in enumerate(self._values):
+            field, _, text = key.partition("\n")
+            for row in self._rows[self._indptr[place] : self._indptr[place + 1]].tolist():
+                if row in values:
+                    values[row].append((numbers[field], text))
+        return map(StoredDocument, self.take(rows), values.values())
 
     def take(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the JSON of the documents of these rows."""
@@ -153,19 +172,23 @@ class StoredFiles:
                 key = f"{field}\n{value}"
                 place = bisect_left(self._values, key)
                 if place < len(self._values) and self._values[place] == key:
-                    with intact(self._directory, _VALUE_ROWS):
+                    with intact(*self._file):
                         matching[self._rows[self._indptr[place] : self._indptr[place + 1]]] = True
             allowed &= matching
         return allowed
 
-    def count_values(self, field: str, limit: int) -> dict[str, int]:
-        """Return how many documents have each of the first values of a field."""
+    def count_values(self, field: str, limit: int, live: NDArray[np.bool_]) -> dict[str, int]:
+        """Return how many documents have each of the first values of a field. live: those that count; bool [0]: all."""
         start = bisect_left(self._values, f"{field}\n")
         # The character after a line feed, which no field has.
         stop = min(bisect_left(self._values, f"{field}\v"), start + limit)
-        counts = np.diff(self._indptr[start : stop + 1]).tolist()
+        counts = np.diff(self._indptr[start : stop + 1])
+        if len(live):
+            with intact(*self._file):
+                kept = live[self._rows[self._indptr[start] : self._indptr[stop]]]
+            counts = np.bincount(np.repeat(np.arange(stop - start), counts)[kept], minlength=stop - start)
         keys = self._values.take(np.arange(start, stop))
-        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts, strict=True)}
+        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts.tolist(), strict=True) if count}
 
     def groups(self, field: str) -> tuple[list[str], NDArray[np.int32]]:
         """Return the values of a field and, for each row, the number of its value: int32 [documents].
@@ -176,7 +199,7 @@ class StoredFiles:
         place = bisect_left(self._values, f"{field}\n")
         while place < len(self._values) and (key := self._values[place]).startswith(f"{field}\n"):
             if value := key[len(field) + 1 :]:
-                with intact(self._directory, _VALUE_ROWS):
+                with intact(*self._file):
                     groups[self._rows[self._indptr[place] : self._indptr[place + 1]]] = len(values)
                 values.append(value)
             place += 1

@@ -21,6 +21,7 @@ from milco_pyserini.index.documents import (
 from milco_pyserini.index.protocol import Engine, EngineSearcher
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, copy_file, json_bytes, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
+from milco_pyserini.io.locks import locked_file
 from milco_pyserini.io.manifest import (
     MANIFEST,
     OTHER_CONTENT,
@@ -44,8 +45,13 @@ from milco_pyserini.io.records import (
     fields_to_match,
     option_of,
 )
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
+
+_LOCK_SECONDS = 600.0
+# Updates that a manifest lists. The documents of an index that does not store them are found by all of its updates.
+_MOST_UPDATES = 100
 
 
 @dataclass
@@ -81,24 +87,43 @@ class DocumentChanges:
     emptied: int = 0
     deleted: Sequence[str] = ()
 
+    @property
+    def terms(self) -> list[str]:
+        """Term of each column."""
+        return [] if self.source is None else self.source.terms
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}, {} for a document without terms."""
-        self.written = 0
-        for docid, vector in self._differing():
-            if docid in self.delete:
-                raise self._contradiction(docid)
-            self.written += bool(vector)
+        if self.source is None or self.since is not None:
+            for names, batch in self.batches():
+                vectors = quantized_vectors(batch, self.manifest.scale, np.asarray(self.terms, object))
+                yield from zip(names, vectors, strict=True)
+            return
+        self.written, self.deleted = 0, sorted(self.delete)
+        for docid, vector in self.source.vectors():
+            self._count([docid], int(bool(vector)))
             yield docid, vector
+
+    def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
+        """Yield ids and float weights."""
+        self.written, self.deleted = 0, sorted(self.delete)
+        for names, batch in self._differing():
+            self._count(names, int((batch.lengths() > 0).sum()))
+            yield names, batch
+
+    def _count(self, names: Sequence[str], written: int) -> None:
+        for docid in filter(self.delete.__contains__, names):
+            raise self._contradiction(docid)
+        self.written += written
 
     def _contradiction(self, docid: str) -> MilcoError:
         return MilcoError(
             f"document {shown(docid)} is in {self.path} " + Message("and in {delete}: remove it from one")
         )
 
-    def _differing(self) -> Iterator[tuple[str, dict[str, int]]]:
-        self.deleted = sorted(self.delete)
+    def _differing(self) -> Iterator[tuple[list[str], SparseBatch]]:
         if self.source is None or self.since is None:
-            yield from () if self.source is None else self.source.vectors()
+            yield from () if self.source is None else self.source.batches()
             return
         older = OlderVectors(self.since)
         terms = np.asarray(self.source.terms, object)
@@ -109,9 +134,12 @@ class DocumentChanges:
             # The documents of a corpus are read in their order.
             rows = [row for row in range(len(names)) if not same[row] or self.searcher is not None]
             vectors = quantized_vectors(batch.take(rows), self.manifest.scale, terms)
-            for row, vector in zip(rows, vectors, strict=True):
-                if not same[row] or not self._is_stored(names[row], vector):
-                    yield names[row], vector
+            is_kept = (
+                not same[row] or not self._is_stored(names[row], vector)
+                for row, vector in zip(rows, vectors, strict=True)
+            )
+            kept = [row for row, kept in zip(rows, is_kept, strict=True) if kept]
+            yield [names[row] for row in kept], batch.take(kept)
         self.emptied = older.empty
         self.deleted = sorted({*self.delete, *older.remaining()})
 
@@ -124,6 +152,13 @@ class DocumentChanges:
         if is_same:
             self.corpus.entry(docid, vector)
         return is_same
+
+
+def locked_index(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of an index while it is changed. Other programs wait for it, up to ten minutes."""
+    place = path.resolve()
+    # A name may have 255 bytes, and a character 4.
+    return locked_file(place.with_name(f".{place.name[:50]}.lock"), _LOCK_SECONDS)
 
 
 def update_directory(
@@ -158,7 +193,7 @@ def update_directory(
             is_unchanged(path)
             raise
         checked.validate_unique_ids()
-        if not built.documents:
+        if not built.documents and not engine.may_be_empty:
             raise MilcoError(f"{path} would hold no document after the update: remove it instead")
         added = changes.manifest
         update = UpdateRecord(
@@ -180,7 +215,7 @@ def update_directory(
             id_with_space=manifest.id_with_space or checked.id_with_space,
             milco_pyserini=__version__,
             **engine.versions(),
-            updates=[*manifest.updates, update],
+            updates=[*manifest.updates, update][0 if manifest.fields is None else -_MOST_UPDATES :],
             files=describe_files(directory, list_files(directory), _shared_files(path, directory, manifest)),
         )
         if changes.since is not None:

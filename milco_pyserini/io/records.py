@@ -192,7 +192,7 @@ class IndexManifest(FilesRecord, frozen=True, kw_only=True):
     """An index.
 
     postings: terms of all documents, an upper bound once documents were replaced or deleted. vectors: the store that
-    it was built from.
+    it was built from. detects_languages: texts that are added get the field lang.
     """
 
     format_version: int
@@ -217,6 +217,7 @@ class IndexManifest(FilesRecord, frozen=True, kw_only=True):
     qdrant_edge: Text = None
     corpus_paths: list[str] | None = None
     updates: list[UpdateRecord] = []
+    detects_languages: bool | None = None
 
 
 class RemoteManifest(IndexManifest, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.directory import Index, open_index
+from milco_pyserini.index.directory import Index, manifest_state, open_index
 from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
 from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
@@ -43,6 +43,7 @@ class SearchedIndex:
         corpus: str | None = None,
     ) -> None:
         self.options = queries or QueryOptions()
+        self._state = manifest_state(index.path)
         self.index, self.engine_searcher = index.open_searcher(settings)
         self._corpus = corpus
         self._settings = settings
@@ -66,6 +67,22 @@ class SearchedIndex:
         if options.query_encoder is None and self.query_encoder is not None:
             options = replace(options, encoder=self.query_encoder.encoder)
         return SearchedIndex(open_index(self.index.path), options, self._settings, self._corpus)
+
+    def refreshed(self) -> "SearchedIndex":
+        """Return the index as it is now if an update has changed it, or else this one, which stays open.
+
+        An index of another encoder, or one that cannot be opened, does not take its place.
+        """
+        if self.engine_searcher.is_closed or Capability.BUILD not in self.engine_searcher.capabilities:
+            return self
+        state = manifest_state(self.index.path)
+        if state == self._state:
+            return self
+        self._state = state
+        with contextlib.suppress(MilcoError):
+            if open_index(self.index.path).vectors.weight_hash == self.index.vectors.weight_hash:
+                return self.reopened()
+        return self
 
     @cached_property
     def query_encoder(self) -> "MilcoQueryEncoder | None":

@@ -99,6 +99,13 @@ class Searcher:
             opened.pop_all()
         return searcher
 
+    def refresh(self) -> None:
+        """Take the state of indexes that were updated since they were opened: search() and explain() begin with it.
+
+        Searches that other threads have begun, and hits, keep the state that they have.
+        """
+        self.indexes = [index.refreshed() for index in self.indexes]
+
     @classmethod
     def open(
         cls,
@@ -255,6 +262,7 @@ class Searcher:
     def search_batch(self, texts: Sequence[str], k: int = 1000, **options: Unpack[SearchKeywords]) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order. Options are those of search()."""
         request = SearchRequest.of(k, options)
+        self.refresh()
         self.validate(request)
         queries = self.encode(texts, request)
         found = self.rank(queries, request)
@@ -277,6 +285,7 @@ class Searcher:
         if not isinstance(docid, str):
             raise TypeError(f"docid is {docid!r}, expected a str")
         request = SearchRequest.of(10, options)
+        self.refresh()
         self.one(index).validate(request)
         return self.explainer(index).explain(text, [docid], request)[0]
 

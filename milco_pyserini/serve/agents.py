@@ -13,17 +13,24 @@ from pydantic import Field
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.request import SCORING
+from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.schema import NOT_SERVED, request_fields
 from milco_pyserini.serve.service import SearchService, document_json, served_request
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
+_Filters = dict[str, list[str] | dict[str, str]] | None
 
 
-def create_mcp_server(service: SearchService) -> MCPServer:
-    """Create a server with the tools search, explain (if the encoder allows it) and document."""
+def create_mcp_server(service: SearchService, memory: Memory | None = None) -> MCPServer:
+    """Create a server with the tools search, explain (if the encoder allows it) and document.
+
+    memory: of the service; with the tools remember, recall and forget.
+    """
     name = service.title
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
+    if memory is not None:
+        about = "Remember notes in any language, and recall them by a question in any other."
     server = _StrictServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
     async def search(query: str, **options: Any) -> dict[str, Any]:
@@ -88,7 +95,45 @@ def create_mcp_server(service: SearchService) -> MCPServer:
         with _as_tool_error():
             return document_json(await service.document(docid))
 
+    if memory is not None:
+        _add_memory(server, memory)
     return server
+
+
+def _add_memory(server: MCPServer, memory: Memory) -> None:
+    @server.tool()
+    async def remember(text: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Remember a note; return its id. The same note with the same fields is remembered once.
+
+        Args:
+            text: the note, a few sentences in any language.
+            fields: such as {"project": "atlas", "tags": ["travel"], "year": 2026}, for filters; lang is detected.
+        """
+        with _as_tool_error():
+            return await memory.remember(text, fields)
+
+    @server.tool()
+    async def recall(query: str, k: int = 5, filters: _Filters = None) -> dict[str, Any]:
+        """Recall the notes that fit a question best, whatever their languages, each with the reason in one line.
+
+        Args:
+            query: words or a question, in any language.
+            k: notes to return, up to 100.
+            filters: such as {"project": ["atlas"], "year": {">=": "2025"}}.
+        """
+        with _as_tool_error():
+            return {"notes": await memory.recall(query, k, filters)}
+
+    @server.tool()
+    async def forget(id: str | None = None, filters: _Filters = None) -> dict[str, Any]:
+        """Forget a note, or all notes that pass filters; return their ids. Give one of both.
+
+        Args:
+            id: of a note.
+            filters: such as {"project": ["atlas"]}.
+        """
+        with _as_tool_error():
+            return {"forgotten": await memory.forget(id, filters)}
 
 
 def _with_options(tool: Callable[..., Any], fields: Mapping[str, tuple[Any, Any]]) -> Callable[..., Any]:
@@ -97,7 +142,7 @@ def _with_options(tool: Callable[..., Any], fields: Mapping[str, tuple[Any, Any]
     parameters = list(signature.parameters.values())[:-1]
     for name, (kind, field) in fields.items():
         if kind == list[str]:
-            kind, field.default = dict[str, list[str] | dict[str, str]] | None, None
+            kind, field.default = _Filters, None
         parameters.append(
             inspect.Parameter(
                 name,

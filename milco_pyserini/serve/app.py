@@ -36,6 +36,7 @@ from milco_pyserini.errors import (
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
@@ -92,6 +93,7 @@ def create_app(
     hosts: Sequence[str] = (),
     token: str = "",
     access_log: Callable[[str], object] = lambda line: None,
+    memory: Memory | None = None,
 ) -> FastAPI:
     """Create the application.
 
@@ -99,9 +101,10 @@ def create_app(
         hosts: Host headers that are answered without a token; () for all.
         token: Requests must carry it, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
         access_log: Gets a line of JSON for every request that was answered or refused.
+        memory: Agents write it.
     """
     metrics = Metrics(service)
-    agents = _mcp_app(service)
+    agents = _mcp_app(service, memory)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -395,7 +398,7 @@ def _operations(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return operations
 
 
-def _mcp_app(service: SearchService) -> Any:
+def _mcp_app(service: SearchService, memory: Memory | None) -> Any:
     """Return the application that answers agents at /mcp; None if the package mcp is not installed."""
     try:
         from milco_pyserini.serve.agents import create_mcp_server
@@ -405,7 +408,7 @@ def _mcp_app(service: SearchService) -> Any:
 
     # _Guard checks hosts and origins.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    server = create_mcp_server(service)
+    server = create_mcp_server(service, memory)
     return server.streamable_http_app(stateless_http=True, json_response=True, transport_security=security)
 
 

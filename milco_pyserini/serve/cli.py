@@ -26,10 +26,17 @@ class ServeOptions:
       milco serve --index indexes/sw.lucene indexes/sw.bm25 --fuse rrf
       curl 'http://127.0.0.1:8000/search?q=Wer+erfand+das+Telefon?&k=3'
       milco serve --index indexes/sample.lucene --mcp
+      milco serve --memory notes --mcp
     """
 
     index: tuple[Path, ...] = option(
         (), metavar="DIR", help="index (default: the only one in indexes/); several of a collection with --fuse"
+    )
+    memory: Path | None = option(
+        None,
+        metavar="DIR",
+        excludes=("index", "fuse", "corpus"),
+        help="notes of agents, a new directory or one that agents have written: tools to remember, recall and forget",
     )
     request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
     mcp: bool = option(
@@ -83,7 +90,8 @@ class ServeOptions:
         group=_SOURCES,
         metavar="NAME|DIR",
         excludes=("fuse",),
-        help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations)",
+        help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations); "
+        "of a new memory (default: mini)",
     )
     device: str = option("auto", group=_SOURCES, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", group=_SOURCES, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
@@ -97,16 +105,33 @@ def command(options: ServeOptions) -> None:
         require_package(package, "serve", "milco serve")
     from milco_pyserini.serve.server import serve, serve_stdio
 
-    paths = options.index or (only_index(),)
+    paths = options.index
+    if options.memory is not None:
+        from milco_pyserini.serve.memory import open_memory
+
+        paths = (open_memory(options.memory, options.encoder).path,)
+    paths = paths or (only_index(),)
     request = options.request
     for error in request.index_conflicts([str(path) for path in paths]):
         raise error
     arguments = {**asdict(options), "index": paths if request.fuse else paths[0], "alpha": request.alpha}
-    arguments |= {"fuse": request.fuse, "weights": request.weights or None}
+    arguments |= {"fuse": request.fuse, "weights": request.weights or None, "memory": options.memory is not None}
     arguments["settings"] = parse_settings(arguments.pop("set")) or None
     del arguments["request"]
     if arguments.pop("mcp"):
-        names = ("index", "fuse", "weights", "threads", "alpha", "corpus", "encoder", "device", "dtype", "settings")
+        names = (
+            "index",
+            "fuse",
+            "weights",
+            "threads",
+            "alpha",
+            "corpus",
+            "encoder",
+            "device",
+            "dtype",
+            "settings",
+            "memory",
+        )
         serve_stdio(**{name: arguments[name] for name in names})
     else:
         serve(**arguments)

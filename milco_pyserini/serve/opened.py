@@ -12,8 +12,7 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index.shards import find_shards
-from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.index.directory import manifest_state
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.passages import holds_passages
@@ -192,12 +191,5 @@ def _is_explained(part: SearchedIndex) -> bool:
     return encoder is not None and encoder.encoder.network.has_token_states
 
 
-def _manifests(paths: Sequence[str | Path]) -> list[tuple[str, int, int]]:
-    """Return name, file number and time of each manifest of indexes; none of one that is missing."""
-    found = []
-    for path in map(Path, paths):
-        with contextlib.suppress(OSError):
-            for directory in find_shards(path) or [path]:
-                about = (directory / MANIFEST).stat()
-                found.append((directory.name, about.st_ino, about.st_mtime_ns))
-    return found
+def _manifests(paths: Sequence[str | Path]) -> list[list[tuple[str, int, int]]]:
+    return [manifest_state(Path(path)) for path in paths]

@@ -22,6 +22,7 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
+from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
@@ -46,6 +47,7 @@ def serve(
     title: str = "",
     access_log: str | Path | None = None,
     trust_proxy: Sequence[str] = (),
+    memory: bool = False,
     **opened: Any,
 ) -> None:
     """Serve the API and the search page of an index until Ctrl-C or SIGTERM; requests in progress are completed.
@@ -60,6 +62,7 @@ def serve(
         k, threads, queue, title: as for SearchService.
         access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
         trust_proxy: Addresses and networks of proxies, which state a client's address in X-Forwarded-For.
+        memory: The index is a memory, which open_memory() returned: agents write it.
         opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
 
     Raises:
@@ -79,7 +82,8 @@ def serve(
         listen(host, port) as listener,
         contextlib.closing(SearchService(IndexSnapshot.open(index, **opened), threads, queue, k, title)) as service,
     ):
-        app = create_app(service, allowed_hosts(listener), token, write_access)
+        notes = Memory(service) if memory else None
+        app = create_app(service, allowed_hosts(listener), token, write_access, notes)
         url, name = address(listener), service.opened.searcher.name
         log(f"Serving {name} at {url} (API: {url}docs; stop with Ctrl-C)")
         server = create_server(app, trust_proxy)
@@ -87,14 +91,16 @@ def serve(
             server.run(sockets=[listener])
 
 
-def serve_stdio(index: str | Path | Sequence[str | Path], threads: int = 2, **opened: Any) -> None:
+def serve_stdio(
+    index: str | Path | Sequence[str | Path], threads: int = 2, memory: bool = False, **opened: Any
+) -> None:
     """Answer one agent by MCP on stdin and stdout until stdin is closed. Arguments as for serve()."""
     try:
         from milco_pyserini.serve.agents import create_mcp_server
     except ImportError as error:
         raise ParameterError("mcp", None, f"needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with contextlib.closing(SearchService(IndexSnapshot.open(index, **opened), threads)) as service:
-        server = create_mcp_server(service)
+        server = create_mcp_server(service, Memory(service) if memory else None)
         log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")
 
         async def answer() -> None:

@@ -145,6 +145,7 @@ class SearchResponse:
         total: Number of documents that match; None if the engine does not count them.
         facets: For each field that was asked for, its values and how many of the best 100 hits have each, most frequent
             first.
+        terms: The query as {term: weight}.
         encode_ms, search_ms: Milliseconds that encoding (with waiting for others) and searching took.
     """
 
@@ -153,6 +154,7 @@ class SearchResponse:
     hits: list[FoundDocument]
     total: int | None
     facets: dict[str, list[tuple[str, int]]]
+    terms: Mapping[str, float]
     encode_ms: float = 0.0
     search_ms: float = 0.0
 
@@ -202,6 +204,7 @@ class SearchService:
         }
         self._waiting: list[tuple[IndexSnapshot, str, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
+        self._opening = asyncio.Lock()
         self._ping: asyncio.Task | None = None
         self._pinged = 0.0
         self._failure = ""
@@ -233,7 +236,7 @@ class SearchService:
             queries = await asyncio.gather(*(self._encode_query(opened, text, request) for text in texts))
             encoded = time.perf_counter()
             find = partial(_find, opened, request, facets)
-            found = await self._run("search", lambda: list(map(find, texts, queries)))
+            found = await self.run("search", lambda: list(map(find, texts, queries)))
             finished = time.perf_counter()
         encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
         return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response in found]
@@ -260,7 +263,7 @@ class SearchService:
 
             # A few at a time, so that other requests are explained in between.
             parts = [wanted[start : start + _FEW] for start in range(0, len(wanted), _FEW)]
-            return [explanation for part in parts for explanation in await self._run("explain", explain, part)]
+            return [explanation for part in parts for explanation in await self.run("explain", explain, part)]
 
     async def encode(
         self, texts: Sequence[str], kind: str = "query", request: SearchRequest | None = None
@@ -295,7 +298,7 @@ class SearchService:
         with self._accepted():
             # A few at a time, so that queries are encoded in between.
             parts = [texts[start : start + _FEW] for start in range(0, len(texts), _FEW)]
-            return [vector for part in parts for vector in await self._run("encode", encode, part)]
+            return [vector for part in parts for vector in await self.run("encode", encode, part)]
 
     async def fields(self, values: int = 20) -> list[dict[str, Any]]:
         """Return name, type and values of each stored field, of which only the most frequent are listed.
@@ -306,7 +309,7 @@ class SearchService:
         with self._accepted() as opened:
             searcher = opened.searcher
             types = searcher.fields or {}
-            counts = {name: await self._run("search", searcher.values, name) for name in types}
+            counts = {name: await self.run("search", searcher.values, name) for name in types}
         return [
             {
                 "name": name,
@@ -326,7 +329,7 @@ class SearchService:
             searcher = opened.searcher
             # An index of passages stores documents by the ids of these.
             names = [docid, f"{docid}{PASSAGE_DELIMITER}0"] if opened.about.has_passages else [docid]
-            found = await self._run("search", searcher.documents, names)
+            found = await self.run("search", searcher.documents, names)
         document = next((found[name] for name in names if name in found), None)
         if document is None:
             index = opened.about.name
@@ -348,7 +351,7 @@ class SearchService:
         opened, failure = self.opened, ""
         opened.retain()
         try:
-            await self._run("ping", opened.ping)
+            await self.run("ping", opened.ping)
         except MilcoError as error:
             failure = error.message
         finally:
@@ -384,9 +387,9 @@ class SearchService:
             if not wanted.is_set() and not self.opened.has_changed():
                 continue
             wanted.clear()
-            path, old = self.opened.searcher.name, self.opened
+            path = self.opened.searcher.name
             try:
-                self.opened = await self._run("open", old.reopened)
+                await self.refresh(always=True)
             except Exception as error:
                 # The index that is open answers, whatever the error.
                 seconds, message = min(2 * seconds, _MOST_SECONDS), " ".join(str(error).split())
@@ -394,11 +397,16 @@ class SearchService:
                     log(f"{path} is not opened again, the old index still answers: {message or type(error).__name__}")
                 reported = message
             else:
-                old.release()
                 seconds, reported = WATCH_SECONDS, ""
                 log(f"Opened {path} again: {counted(self.about.documents, 'document')}")
-            # Nothing of it may stay open for the sake of this loop.
-            del old
+
+    async def refresh(self, always: bool = False) -> None:
+        """Open the index again if its manifest has changed, or always. Raises MilcoError if it cannot be opened."""
+        async with self._opening:
+            old = self.opened
+            if always or old.has_changed():
+                self.opened = await self.run("open", old.reopened)
+                old.release()
 
     def close(self) -> None:
         """Wait for the work that has begun, and end the threads."""
@@ -429,7 +437,8 @@ class SearchService:
             self.pending -= 1
             opened.release()
 
-    async def _run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, pool: str, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what a function returns that runs in a thread of a pool: search, encode, explain, open or ping."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool][0], function, *arguments)
 
     async def _encode_query(self, opened: IndexSnapshot, text: str, request: SearchRequest) -> Any:
@@ -452,7 +461,7 @@ class SearchService:
             self.batches(len(batch))
             texts = [text for _, text, _, _ in batch]
             try:
-                queries = await self._run("encode", opened.searcher.encode, texts, request)
+                queries = await self.run("encode", opened.searcher.encode, texts, request)
             except Exception as error:
                 queries = [error] * len(batch)  # type: ignore[list-item]
             del opened, first
@@ -486,7 +495,7 @@ def _find(
         found.append(FoundDocument(rank, hit.docid, *values))
     best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if facets else []
     counts = {name: _counted([fields[name] for fields in best if name in fields]) for name in facets}
-    return SearchResponse(text, request.offset, found, hits.total, counts)
+    return SearchResponse(text, request.offset, found, hits.total, counts, terms)
 
 
 def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:

@@ -1,0 +1,192 @@
+"""The memory of agents: an index of notes in any languages, which they write while they search it.
+
+A note is one document of an exact index, which has it on disk before remember() returns. Several programs may share a
+memory: they write one after the other, and each finds the notes of all in its next search.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec import structs
+
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.languages import FIELD, detect_languages
+from milco_pyserini.corpora.readers import ID_NAMES
+from milco_pyserini.defaults import MINI
+from milco_pyserini.errors import MilcoError, ParameterError, UnknownDocument, shown
+from milco_pyserini.index.directory import Index, open_index
+from milco_pyserini.index.exact import Exact
+from milco_pyserini.index.update import locked_index
+from milco_pyserini.index.weights import TermImpacts
+from milco_pyserini.io.files import is_taken
+from milco_pyserini.io.manifest import MANIFEST, write_checked
+from milco_pyserini.request import Balance
+from milco_pyserini.serve.service import SearchResponse, SearchService, served_request
+from milco_pyserini.sparse import SparseBatch
+
+MAX_NOTE_CHARACTERS = 20_000
+# Notes per language, on average, from which their scores are balanced.
+MIN_BALANCED = 10
+# The careful one: the only note of a language keeps half of its score.
+_STRENGTH = 0.5
+# Terms of a reason.
+_TERMS = 4
+_ID_BYTES = 8
+_RESERVED = (*ID_NAMES, "title", "text", "contents", "raw", "vector")
+_PIECE = re.compile("^(##|▁)")
+
+
+def open_memory(path: str | Path, encoder: str | Path | None = None) -> Index:
+    """Return the index of a memory; a new one, without notes, if there is none.
+
+    Args:
+        encoder: of a new memory: name or directory (default: mini, which needs no download).
+
+    Raises:
+        MilcoError: the path holds anything else, or the encoder is not available.
+    """
+    path = Path(path)
+    # Reports a missing detector now, and not with the first note.
+    list(detect_languages([]))
+    if not is_taken(path):
+        from milco_pyserini.encode.opening import open_encoder
+        from milco_pyserini.model.checkpoint import Checkpoint
+
+        loaded = open_encoder(Checkpoint.open(encoder or MINI).fetch(), "cpu", "auto")
+        nothing = SparseBatch.from_dicts([], loaded.vocabulary)
+        with locked_index(path):
+            if not is_taken(path):
+                Index.build(nothing, path, Exact(), ids=[], encoder=loaded, store_documents=True, corpus=[])
+    with locked_index(path):
+        index = open_index(path)
+        if index.manifest.engine != Exact.name or index.manifest.fields is None or index.shards:
+            fix = "Choose another directory, which need not exist."
+            raise MilcoError(f"{path} is not a memory, which is an index of engine exact with its documents", fix)
+        if not index.manifest.detects_languages:
+            manifest = structs.replace(index.manifest, detects_languages=True)
+            write_checked(path / MANIFEST, manifest)
+            index = Index(path, manifest)
+    return index
+
+
+def note_id(text: str, fields: Mapping[str, Any]) -> str:
+    """Return the id of a note: the same for the same text and fields, so that a repeated call adds no second note."""
+    content = orjson.dumps([text, fields], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(content, digest_size=_ID_BYTES).hexdigest()
+
+
+class Memory:
+    """Remembers, recalls and forgets notes. Its methods are coroutines of the service's event loop.
+
+    service: answers searches of the memory's index.
+    """
+
+    def __init__(self, service: SearchService) -> None:
+        self._service = service
+
+    @property
+    def _path(self) -> Path:
+        return self._service.opened.primary.index.path
+
+    async def remember(self, text: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Add a note; return its id and fields. It is on disk then. Raises MilcoError if it cannot be found later."""
+        note = _note(text, fields or {})
+        added = await self._service.run("encode", self._add, note)
+        await self._service.refresh()
+        return {"id": note.id, "fields": dict(added.fields)}
+
+    async def recall(self, query: str, k: int = 5, filters: Any = None) -> list[dict[str, Any]]:
+        """Return the k best notes, each with a reason. Languages are balanced once they have notes enough."""
+        await self._service.refresh()
+        request = served_request(k=k, filters=filters or {}, balance=self._balance())
+        response = await self._service.search(query, request)
+        why = await self.reasons(response)
+        return [
+            {
+                "id": hit.docid,
+                "score": hit.score,
+                "text": hit.document.text if hit.document else "",
+                "fields": dict(hit.document.fields) if hit.document else {},
+                "why": why[hit.docid],
+            }
+            for hit in response.hits
+        ]
+
+    async def forget(self, docid: str | None = None, filters: Any = None) -> list[str]:
+        """Remove a note, or all that pass filters; return their ids. Raises MilcoError unless one of both is given."""
+        if (docid is None) == (not filters):
+            raise MilcoError("forget takes either the id of a note or filters")
+        await self._service.refresh()
+        searcher = self._service.opened.primary.engine_searcher
+        if docid is None:
+            docids = searcher.matching(served_request(filters=filters).filters)
+        elif searcher.weights(docid, ()) is None:
+            raise UnknownDocument(f"the memory has no note {shown(docid)}")
+        else:
+            docids = [docid]
+        if docids:
+            await self._service.run("encode", open_index(self._path).delete, docids)
+            await self._service.refresh()
+        return docids
+
+    async def reasons(self, response: SearchResponse) -> dict[str, str]:
+        """Return a line for each hit: the terms that it shares with the query, and their shares of its score."""
+        primary = self._service.opened.primary
+        return await self._service.run("search", _reasons, primary, response)
+
+    def _balance(self) -> Balance | None:
+        searcher = self._service.opened.primary.engine_searcher
+        if FIELD not in (searcher.fields or {}):
+            return None
+        balance, counts = Balance(FIELD, _STRENGTH), searcher.values(FIELD) or {}
+        try:
+            searcher.validate_balance(balance)
+        except MilcoError:
+            return None
+        return balance if sum(counts.values()) >= MIN_BALANCED * len(counts) else None
+
+    def _add(self, note: Document) -> Document:
+        (note,) = detect_languages([note])
+        opened = self._service.opened
+        encoder = opened.encoder.encoder
+        vectors = encoder.encode_document([note.text], max_length=opened.primary.index.vectors.max_length)
+        if not len(vectors.columns):
+            raise ParameterError("text", shown(note.text), "has no term by which it could be found")
+        open_index(self._path).update(vectors, ids=[note.id], encoder=encoder, corpus=[note])
+        return note
+
+
+def _note(text: str, fields: Mapping[str, Any]) -> Document:
+    if not text.strip():
+        raise ParameterError("text", None, "is empty")
+    if len(text) > MAX_NOTE_CHARACTERS:
+        raise MilcoError(f"the note has {len(text):,} characters: it may have up to {MAX_NOTE_CHARACTERS:,}")
+    for name in _RESERVED:
+        if name in fields:
+            raise ParameterError("fields", name, "is a name that every note has of itself", "Choose another.")
+    return Document(note_id(text, fields), "", text, dict(fields))
+
+
+def _reasons(primary: Any, response: SearchResponse) -> dict[str, str]:
+    impacts = TermImpacts(primary.engine_searcher, primary.index)
+    vocabulary, query = primary.query_encoder.encoder.vocabulary, impacts.query(dict(response.terms))
+    weights = primary.engine_searcher.term_impacts([hit.docid for hit in response.hits], list(query))
+    reasons = {}
+    for hit in response.hits:
+        scores = {term: query[term] * weight for term, weight in weights.get(hit.docid, {}).items()}
+        best = sorted(scores, key=lambda term: -scores[term])[:_TERMS]
+        total = sum(scores.values())
+        reasons[hit.docid] = ", ".join(f"{_shown_term(vocabulary, term)} {scores[term] / total:.0%}" for term in best)
+    return reasons
+
+
+def _shown_term(vocabulary: Any, term: str) -> str:
+    """Return an English term as it is, and one of the note's own words in quotation marks."""
+    text, is_own = vocabulary.text(term), vocabulary.columns[term] >= vocabulary.english_size
+    text = text.removeprefix(vocabulary.source_prefix if is_own else vocabulary.english_prefix)
+    text = _PIECE.sub("", text)
+    return f"“{text}”" if is_own else text

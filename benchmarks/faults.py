@@ -22,6 +22,8 @@ opened: replaces an index by its update between two steps of a search that opens
     the two.
 rerun: runs a command again that has succeeded, next to leftovers of a killed run. It must succeed, change nothing and
     remove the leftovers.
+memory: kills pairs of agents that write one memory of milco serve at random moments, 100 agents in all. Notes that were
+    acknowledged must be there, those that were forgotten must not, and the memory must be intact.
 planted: runs commands that start other processes in a directory with modules that have the names of others. None may
     be imported.
 inputs: runs commands on the inputs of broken_inputs.py. A command must end in time with exit code 2 and one line that
@@ -35,8 +37,10 @@ The exit code is 1 if a fault was not handled. SUITES holds the suites that run 
 of their own.
 """
 
+import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import random
 import resource
@@ -75,11 +79,13 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
 INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server")
+STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server", "memory")
 SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
 _MEMORY = 16 << 30
+# Pairs of agents that are killed, and the longest that they write.
+_PAIRS, _LONGEST = 50, 1.5
 _OTHER_VALUES: tuple[Any, ...] = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
@@ -135,6 +141,8 @@ CASES = (
         moments=8,
         reads=_TERMS,
     ),
+    FaultCase("index update exact", "index update --index out --vectors {inputs}/more", replaces="index"),
+    FaultCase("index update exact --delete", "index update --index out --delete {inputs}/ids0", replaces="index"),
     FaultCase("search", "search --index {inputs}/index --topics {inputs}/topics --output out"),
     FaultCase(
         "train sap",
@@ -390,8 +398,74 @@ def server(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         yield kind, Trial(fault, problem)
 
 
-STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server), strict=True))
-_UPDATED = ("lucene", "qdrant")
+def memory(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Kill pairs of agents that write one memory."""
+    import torch
+
+    from milco_pyserini.serve.memory import open_memory
+
+    # A forked process has no other threads than the one that forked.
+    torch.set_num_threads(1)
+    notes, draw = workdir / "notes", random.Random(SEED)
+    open_memory(notes, "mini")
+    kept, gone, unknown = set[str](), set[str](), set[str]()
+    for number in range(_PAIRS):
+        agents = [_start_agent(notes, f"{name}{number}") for name in "ab"]
+        for _, lines in agents:
+            lines.readline()
+        moment = draw.uniform(0, _LONGEST)
+        time.sleep(moment)
+        for process, _ in agents:
+            os.kill(process, signal.SIGKILL)
+        for process, lines in agents:
+            with lines:
+                for line in lines.read().splitlines():
+                    what, _, docid = line.partition(" ")
+                    {"remembered": kept, "forgets": unknown, "forgotten": gone}[what].add(docid)
+            os.waitpid(process, 0)
+        searcher = open_memory(notes).searcher()
+        lost = [docid for docid in kept - unknown if searcher.weights(docid, ()) is None]
+        left = [docid for docid in gone if searcher.weights(docid, ()) is not None]
+        problem = f"{counted(len(lost), 'note')} lost" if lost else "a forgotten note is there" if left else ""
+        verified = _run(["verify", "notes"], workdir)
+        problem = problem or (_last_line(verified) if verified.code else "")
+        for name in "ab":
+            yield "two agents", Trial(f"agent {name} of pair {number} killed after {moment:.2f} s", problem)
+    log(f"{len(kept):,} notes were acknowledged, {len(gone):,} of them forgotten")
+
+
+def _start_agent(notes: Path, name: str) -> tuple[int, Any]:
+    """Start a process that remembers and forgets notes until it is killed; return it and what it acknowledges."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            os.close(reading)
+            asyncio.run(_write_notes(notes, name, os.fdopen(writing, "w", buffering=1)))
+        finally:
+            os._exit(1)
+    os.close(writing)
+    return process, os.fdopen(reading)
+
+
+async def _write_notes(notes: Path, name: str, output: Any) -> None:
+    from milco_pyserini.serve.memory import Memory
+    from milco_pyserini.serve.opened import IndexSnapshot
+    from milco_pyserini.serve.service import SearchService
+
+    writer, ids = Memory(SearchService(IndexSnapshot.open(notes, device="cpu"))), []
+    output.write("begins\n")
+    for number in itertools.count():
+        ids.append((await writer.remember(f"Agent {name} wrote the note {number} about the house by the river."))["id"])
+        output.write(f"remembered {ids[-1]}\n")
+        if number % 3 == 2:
+            output.write(f"forgets {ids[0]}\n")
+            await writer.forget(ids[0])
+            output.write(f"forgotten {ids.pop(0)}\n")
+
+
+STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server, memory), strict=True))
+_UPDATED = ("lucene", "exact", "qdrant")
 _RERUN = {
     **{
         f"index {engine}": f"index --vectors {{inputs}}/vectors --engine {engine} --output out"

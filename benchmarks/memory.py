@@ -2,11 +2,11 @@
 
 python benchmarks/memory.py --data flores
 
---data is a directory of LANG-en.tsv files, as for crosslingual.py. Each sentence is a note in one of the languages, which
-take turns. It is asked for twice: by its translation into another language, and by the second half of itself. A note
-counts if it is among the best five (recall@5). MILCO is what milco serve --memory is: notes are remembered one at a time,
-and recalled with balanced languages. FTS5 (tokenizers unicode61 and trigram) searches for any word, or any three letters,
-of the question, ranked by BM25. Dense vectors are compared by cosines.
+--data is a directory of LANG-en.tsv files, as for crosslingual.py. Each sentence is a note in one of the languages,
+which take turns. It is asked for twice: by its translation into another language, and by its own second half. A note
+counts if it is among the best five (recall@5). MILCO is the memory of milco serve: notes are remembered one at a time,
+and recalled with balanced languages. FTS5 (tokenizers unicode61 and trigram) searches for any word, or any three
+letters, of the question, ranked by BM25. Dense vectors are compared by cosines.
 """
 
 import asyncio
@@ -45,6 +45,7 @@ class MemoryOptions:
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     dense: str | None = option(None, metavar="NAME|DIR", help="dense encoder, such as intfloat/multilingual-e5-small")
     notes: int = option(20, minimum=1, metavar="N", help="notes in each language")
+    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     format: str = option("text", choices=FORMATS[:-1], help="format of the table")
 
 
@@ -60,7 +61,7 @@ class Notes:
 def command(options: MemoryOptions) -> None:
     """Print a row per memory. Raises MilcoError if the data or an encoder cannot be read."""
     notes = read_notes(options.data, options.notes)
-    rows = {"MILCO": asyncio.run(milco(notes, options.encoder))}
+    rows = {"MILCO": asyncio.run(milco(notes, options.encoder, options.device))}
     rows |= {f"FTS5 {tokenizer}": fts5(notes, tokenizer) for tokenizer in ("unicode61", "trigram")}
     if options.dense is not None:
         rows[options.dense] = dense(notes, options.dense)
@@ -92,11 +93,11 @@ def read_notes(directory: Path, count: int) -> Notes:
     return notes
 
 
-async def milco(notes: Notes, encoder: str) -> list[float]:
+async def milco(notes: Notes, encoder: str, device: str) -> list[float]:
     """Return the figures of milco serve --memory."""
     with tempfile.TemporaryDirectory() as directory:
         path = open_memory(Path(directory) / "notes", encoder).path
-        with contextlib.closing(SearchService(IndexSnapshot.open(path))) as service:
+        with contextlib.closing(SearchService(IndexSnapshot.open(path, device=device))) as service:
             memory = Memory(service)
             started = time.perf_counter()
             ids = [(await memory.remember(text))["id"] for text in notes.texts]

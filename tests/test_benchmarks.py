@@ -169,6 +169,10 @@ PROGRAMS = {
         "--documents 40 --queries 3 --k 10 --passes 1 --repeats 1",
         ("open, first", "open, again", "search, k=10", "equal for all of 3 searches"),
     ),
+    "memory": (
+        "--data {data}/eval/flores --notes 2 {encoder}",
+        ("ms to recall", "MILCO", "FTS5 unicode61", "FTS5 trigram", "6 notes"),
+    ),
     "quantization": (
         "--corpus {corpus} --topics {topics} --k 3 --scales 1 1000 {encoder}",
         ("scale", "overlap@3", "identical", "impacts", "1.0000"),

@@ -49,8 +49,10 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
         with _as_tool_error():
             response = await service.search(query, served_request(**options, max_passage=by_document))
         answer = response.to_json()
+        why = {} if memory is None else await memory.reasons(response)
         for hit, found in zip(answer["hits"], response.hits, strict=True):
             del hit["highlights"]
+            hit |= {"why": why[found.docid]} if found.docid in why else {}
             if by_document:
                 # A passage is no longer than what the encoder reads.
                 del hit["snippet"]

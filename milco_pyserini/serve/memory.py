@@ -5,15 +5,15 @@ memory: they write one after the other, and each finds the notes of all in its n
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
 from msgspec import structs
 
-from milco_pyserini.corpora import Document
+from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.languages import FIELD, detect_languages
 from milco_pyserini.corpora.readers import ID_NAMES
 from milco_pyserini.defaults import MINI
@@ -75,8 +75,8 @@ def open_memory(path: str | Path, encoder: str | Path | None = None) -> Index:
 
 def note_id(text: str, fields: Mapping[str, Any]) -> str:
     """Return the id of a note: the same for the same text and fields, so that a repeated call adds no second note."""
-    content = orjson.dumps([text, fields], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(content, digest_size=_ID_BYTES).hexdigest()
+    content = json.dumps([text, fields], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 class Memory:
@@ -168,7 +168,11 @@ def _note(text: str, fields: Mapping[str, Any]) -> Document:
     for name in _RESERVED:
         if name in fields:
             raise ParameterError("fields", name, "is a name that every note has of itself", "Choose another.")
-    return Document(note_id(text, fields), "", text, dict(fields))
+    try:
+        (note,) = open_corpus([Document(note_id(text, fields), "", text, fields)])
+    except TypeError as error:
+        raise MilcoError(str(error)) from None
+    return note
 
 
 def _reasons(primary: Any, response: SearchResponse) -> dict[str, str]:

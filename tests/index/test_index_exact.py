@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import build_index, exact, exact_kernel, find_engine, inversion
+from milco_pyserini.index import Index, build_index, exact, exact_kernel, find_engine, inversion
 from milco_pyserini.index.storage import StringTable, write_strings
+from milco_pyserini.request import Balance
 from milco_pyserini.sparse import open_store
 
 
@@ -128,3 +131,45 @@ def test_scores_beyond_float32_are_refused(built: SimpleNamespace, weight: float
     """No run could hold them."""
     with pytest.raises(MilcoError, match=r"the score (inf|\d)"):
         built.searcher.search([{"w1": weight, "w2": weight}], 10)
+
+
+def test_small_updates_do_not_rewrite_a_large_index(tmp_path: Path) -> None:
+    """They add segments, of which few remain; searches, balances, filters and values are those of an index built anew."""
+    ids, batch = synthetic_batch(1500)
+    languages = {docid: ("de", "sw", "ja")[number % 3] for number, docid in enumerate(ids)}
+    documents = [Document(docid, "", "text", {"lang": languages[docid]}) for docid in ids]
+    # An update replaces some documents, adds others and deletes some more.
+    first, added, gone = ids[:1200], ids[1150:], ids[:40]
+    rows = {docid: row for row, docid in enumerate(ids)}
+
+    def stored(path: Path, docids: list[str]) -> dict[str, Any]:
+        vectors = write_store(path, docids, batch.take([rows[docid] for docid in docids]))
+        return {"source": vectors, "corpus": [documents[rows[docid]] for docid in docids]}
+
+    index = Index.build(
+        **stored(tmp_path / "old", first), path=tmp_path / "index", engine="exact", store_documents=True
+    )
+    large = (index.path / "rows.npy").stat().st_ino
+    for number, start in enumerate(range(0, len(added), 25)):
+        index = index.update(**stored(tmp_path / f"new{number}", added[start : start + 25]), delete=gone[number::14])
+    assert (index.path / "rows.npy").stat().st_ino == large
+    assert len(list(index.path.glob("segment-*/"))) == 1
+    remaining = [docid for docid in ids if docid not in gone]
+    anew = Index.build(
+        **stored(tmp_path / "all", remaining), path=tmp_path / "anew", engine="exact", store_documents=True
+    )
+    assert index.manifest.documents == anew.manifest.documents
+    searchers, queries = (index.searcher(), anew.searcher()), synthetic_queries(8)
+    assert searchers[0].values("lang") == searchers[1].values("lang")
+    assert sorted(searchers[0].matching({"lang": ["sw"]})) == sorted(searchers[1].matching({"lang": ["sw"]}))
+    options: dict[str, Any]
+    for options in ({}, {"filters": {"lang": ["de", "ja"]}}, {"balance": Balance("lang")}):
+        updated, built = (searcher.search(queries, 30, **options) for searcher in searchers)
+        for hits, expected in zip(updated, built, strict=True):
+            assert hits.total == expected.total
+            np.testing.assert_allclose(hits.scores, expected.scores, rtol=1e-12, atol=1e-9)
+            if "balance" not in options:
+                # Means are added up in another order.
+                assert hits.docids == expected.docids and np.array_equal(hits.scores, expected.scores)
+    index = index.delete(index.searcher().matching({"lang": ["de", "ja"]}))
+    assert not (index.path / "rows.npy").exists() and set(index.searcher().values("lang") or ()) == {"sw"}

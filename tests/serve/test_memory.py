@@ -81,9 +81,10 @@ def test_notes_are_remembered_recalled_and_forgotten(tmp_path: Path) -> None:
         first, *_ = (await tool("recall", query="the river Nile", filters={"lang": ["en"]}))["notes"]
         assert (first["id"], first["text"], first["fields"]["project"]) == (nile["id"], NILE, "atlas")
         assert "%" in first["why"] and len(first["why"].splitlines()) == 1
-        assert len((await tool("recall", query="Nile"))["notes"]) == 2
+        assert len((await tool("recall", query="the river Nile"))["notes"]) == 3
         assert (await tool("document", docid=bell["id"]))["text"] == BELL
-        assert (await tool("search", query="Telefon Patent", k=1))["hits"][0]["docid"] == bell["id"]
+        hits = {hit["docid"]: hit["why"] for hit in (await tool("search", query="Telefon Patent"))["hits"]}
+        assert "%" in hits[bell["id"]]
         assert (await tool("explain", query="Telefon", docid=bell["id"]))["terms"]
         assert (await tool("forget", id=bell["id"]))["forgotten"] == [bell["id"]]
         gone = await tool("forget", filters={"year": {">=": "2020"}})

@@ -69,8 +69,9 @@ class Exact(Engine):
             segments = [_Segment(directory, prefix) for prefix in _prefixes(directory)]
             number = 1 + max(segment.number for segment in segments)
             ids, empty = _write_segment(documents, directory, _prefix(number))
+            replaced = {*ids, *empty, *documents.deleted}
             for segment in segments:
-                segment.delete({*ids, *empty, *documents.deleted})
+                segment.delete(replaced)
             new = _Segment(directory, _prefix(number))
             if ids:
                 segments.append(new)
@@ -95,7 +96,7 @@ class Exact(Engine):
         segments = [_Segment(directory, prefix, manifest.fields).searcher for prefix in prefixes]
         if sum(segment.num_documents for segment in segments) != manifest.documents:
             raise DamagedError(directory, "ids.ends.npy", f"its segments do not hold {manifest.documents:,} documents")
-        return segments[0] if prefixes == [""] else SegmentedSearcher(directory, segments)
+        return segments[0] if prefixes == [""] else ShardedSearcher(directory, segments)
 
 
 def _write_segment(documents: Any, directory: Path, prefix: str) -> tuple[list[str], list[str]]:
@@ -177,6 +178,7 @@ class _Segment:
     def delete(self, docids: set[str]) -> None:
         """Delete documents, which need not exist."""
         searcher = self.searcher
+        # Reading all ids takes less time than many binary searches.
         if len(docids) > len(searcher.ids) // _SMALL_SEGMENT:
             found = [row for row, docid in enumerate(searcher.ids) if docid in docids]
         else:
@@ -392,14 +394,6 @@ def _best(scores: NDArray[np.float64], rows: NDArray[np.int64], k: int) -> NDArr
     if len(rows) > k:
         rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
     return rows[np.argsort(-scores[rows], kind="stable")[:k]]
-
-
-class SegmentedSearcher(ShardedSearcher):
-    """The open segments of an index that was updated. Hits are those of one index."""
-
-    def find_matching(self, filters: Filters) -> list[str]:
-        """Return the ids of the documents that have one of the values in each field."""
-        return [docid for segment in self.shards for docid in segment.find_matching(filters)]
 
 
 def _in_threads(search: Callable[[dict[str, float]], T], queries: Sequence[dict[str, float]], threads: int) -> list[T]:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.index.documents import Filters
 from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
 from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.io.records import IndexManifest
@@ -102,7 +103,7 @@ def joined_manifest(manifests: Sequence[IndexManifest]) -> IndexManifest:
 
 
 class ShardedSearcher(EngineSearcher):
-    """The open shards of an index. Hits are those of one index, and approximate ones the best of each shard's."""
+    """Open shards, or segments, of an index. Hits are those of one index, approximate ones the best of each shard's."""
 
     def __init__(self, path: Path, shards: Sequence[EngineSearcher]) -> None:
         super().__init__(shards[0].engine, path, sum(shard.num_documents for shard in shards))
@@ -126,6 +127,10 @@ class ShardedSearcher(EngineSearcher):
             k = max(1, min(request.k, shard.num_documents))
             found.append(shard.find_groups(queries, replace(request, k=k), field))
         return [_joined(shards, request.k) for shards in zip(*found, strict=True)]
+
+    def find_matching(self, filters: Filters) -> list[str]:
+        """Return the ids of the documents of all shards that have one of the values in each field."""
+        return [docid for shard in self.shards for docid in shard.find_matching(filters)]
 
     def count_values(self, field: str, limit: int) -> Mapping[str, int] | None:
         """Return the sums of the counts of all shards."""

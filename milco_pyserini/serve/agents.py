@@ -1,7 +1,7 @@
 """Search and explanations as tools of the Model Context Protocol (MCP), for agents."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -32,6 +32,9 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
     if memory is not None:
         about = "Remember notes in any language, and recall them by a question in any other."
     server = _StrictServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
+
+    if memory is not None:
+        server.before = service.refresh
 
     async def search(query: str, **options: Any) -> dict[str, Any]:
         """Search the collection; return ranked hits with docid, score, title and snippet.
@@ -158,7 +161,9 @@ def _with_options(tool: Callable[..., Any], fields: Mapping[str, tuple[Any, Any]
 
 
 class _StrictServer(MCPServer):
-    """Refuses arguments that a tool does not have: MCPServer ignores them."""
+    """Refuses arguments that a tool does not have: MCPServer ignores them. before: is called before each tool."""
+
+    before: Callable[[], Awaitable[None]] | None = None
 
     async def list_tools(self) -> list[Tool]:
         tools = await super().list_tools()
@@ -171,6 +176,8 @@ class _StrictServer(MCPServer):
         with _as_tool_error():
             for argument in arguments:
                 validate_name("argument", argument, known.get(name, arguments))
+            if self.before is not None:
+                await self.before()
         return await super().call_tool(name, arguments, context)
 
 

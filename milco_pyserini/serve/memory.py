@@ -135,8 +135,12 @@ class Memory:
 
     async def reasons(self, response: SearchResponse) -> dict[str, str]:
         """Return a line for each hit: the terms that it shares with the query, and their shares of its score."""
-        primary = self._service.opened.primary
-        return await self._service.run("search", _reasons, primary, response)
+        opened = self._service.opened
+        opened.retain()
+        try:
+            return await self._service.run("search", _reasons, opened.primary, response)
+        finally:
+            opened.release()
 
     def _balance(self) -> Balance | None:
         searcher = self._service.opened.primary.engine_searcher

@@ -134,7 +134,7 @@ def test_scores_beyond_float32_are_refused(built: SimpleNamespace, weight: float
 
 
 def test_small_updates_do_not_rewrite_a_large_index(tmp_path: Path) -> None:
-    """They add segments, of which few remain; searches, balances, filters and values are those of an index built anew."""
+    """They add segments, of which few remain; hits, balances, filters and values are those of an index built anew."""
     ids, batch = synthetic_batch(1500)
     languages = {docid: ("de", "sw", "ja")[number % 3] for number, docid in enumerate(ids)}
     documents = [Document(docid, "", "text", {"lang": languages[docid]}) for docid in ids]
@@ -146,18 +146,15 @@ def test_small_updates_do_not_rewrite_a_large_index(tmp_path: Path) -> None:
         vectors = write_store(path, docids, batch.take([rows[docid] for docid in docids]))
         return {"source": vectors, "corpus": [documents[rows[docid]] for docid in docids]}
 
-    index = Index.build(
-        **stored(tmp_path / "old", first), path=tmp_path / "index", engine="exact", store_documents=True
-    )
+    how: dict[str, Any] = {"engine": "exact", "store_documents": True}
+    index = Index.build(**stored(tmp_path / "old", first), path=tmp_path / "index", **how)
     large = (index.path / "rows.npy").stat().st_ino
     for number, start in enumerate(range(0, len(added), 25)):
         index = index.update(**stored(tmp_path / f"new{number}", added[start : start + 25]), delete=gone[number::14])
     assert (index.path / "rows.npy").stat().st_ino == large
     assert len(list(index.path.glob("segment-*/"))) == 1
     remaining = [docid for docid in ids if docid not in gone]
-    anew = Index.build(
-        **stored(tmp_path / "all", remaining), path=tmp_path / "anew", engine="exact", store_documents=True
-    )
+    anew = Index.build(**stored(tmp_path / "all", remaining), path=tmp_path / "anew", **how)
     assert index.manifest.documents == anew.manifest.documents
     searchers, queries = (index.searcher(), anew.searcher()), synthetic_queries(8)
     assert searchers[0].values("lang") == searchers[1].values("lang")

@@ -84,8 +84,8 @@ SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
 _MEMORY = 16 << 30
-# Pairs of agents that are killed, and the longest that they write.
-_PAIRS, _LONGEST = 50, 1.5
+# Pairs of agents that are killed, and the most steps of the first of a pair.
+_PAIRS, _STEPS = 50, 6
 _OTHER_VALUES: tuple[Any, ...] = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
@@ -413,13 +413,17 @@ def memory(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         agents = [_start_agent(notes, f"{name}{number}") for name in "ab"]
         for _, lines in agents:
             lines.readline()
-        moment = draw.uniform(0, _LONGEST)
-        time.sleep(moment)
+        # At any moment of a step after the first steps, however fast the machine is.
+        started, count = time.monotonic(), draw.randint(1, _STEPS)
+        first = [agents[0][1].readline() for _ in range(count)]
+        time.sleep(draw.uniform(0, (time.monotonic() - started) / count))
+        moment = time.monotonic() - started
         for process, _ in agents:
             os.kill(process, signal.SIGKILL)
         for process, lines in agents:
             with lines:
-                for line in lines.read().splitlines():
+                read, first = "".join(first) + lines.read(), []
+                for line in read.splitlines():
                     what, _, docid = line.partition(" ")
                     {"remembered": kept, "forgets": unknown, "forgotten": gone}[what].add(docid)
             os.waitpid(process, 0)

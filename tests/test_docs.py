@@ -43,6 +43,7 @@ PAGES = [README, *sorted(set(DOCS.glob("*.md")) - {INDEX})]
 # Optional packages that the commands of a page need.
 NEEDS = {
     "indexing.md": ("qdrant_edge", "py3langid"),
+    "memory.md": ("mcp.server.mcpserver", "py3langid"),
     "seismic.md": ("seismic", "faiss"),
     "reproducing.md": ("faiss",),
     "training.md": ("accelerate", "tensorboard"),

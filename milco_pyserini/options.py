@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from milco_pyserini.defaults import ENCODER_DTYPES
 from milco_pyserini.errors import MilcoError, Parameter, ParameterError, joined, nearest, parameter
 
 OptionsT = TypeVar("OptionsT")
@@ -87,6 +88,45 @@ def option(
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Options of commands that run a network."""
+
+    device: str = option("auto", group="encoder", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
+    dtype: str = option(
+        "auto",
+        group="encoder",
+        choices=ENCODER_DTYPES,
+        metavar="DTYPE",
+        help="precision of matrix products: auto, float32, bfloat16, or int8 (encoders on the CPU)",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardOptions:
+    """Options of commands that several processes or machines may share."""
+
+    shard_id: int = option(0, minimum=0, group="scale-out", help="shard that this command makes, from 0")
+    shard_num: int = option(1, minimum=1, group="scale-out", help="number of shards, all with the same --output")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExternalOptions:
+    """Options of commands that read vectors which another program wrote."""
+
+    plain: bool = option(
+        False, group="external vectors", help="--vectors is external Anserini JSONL: a directory or a file"
+    )
+    scale: float | None = option(
+        None,
+        above=0,
+        maximum=MAX_INTEGER,
+        requires="plain",
+        group="external vectors",
+        help="impact = round(weight x scale), for float weights (default: 1)",
+    )
 
 
 def changed_options(options: Any, *names: str) -> list[str]:

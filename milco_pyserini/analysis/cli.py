@@ -10,7 +10,7 @@ from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.eval.report import FORMATS
-from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option
+from milco_pyserini.options import MAX_THREADS, ExternalOptions, option
 
 if TYPE_CHECKING:
     from milco_pyserini.analysis.experiment import RetrievalTask
@@ -24,7 +24,7 @@ _RULES = (
 
 
 @dataclass(frozen=True)
-class StatisticsOptions:
+class StatisticsOptions(ExternalOptions):
     """Sparsity of a vector store: terms per document and view, posting lists, unused columns.
 
     Also the most frequent terms, and length against sparsity; all by language if the name of the corpus or the ids
@@ -39,14 +39,6 @@ class StatisticsOptions:
     )
     encoder: str | None = option(
         None, metavar="NAME|DIR", help="current place of the encoder, whose tokens are counted"
-    )
-    plain: bool = option(False, help="vectors are external Anserini JSONL, a file or a directory")
-    scale: float | None = option(
-        None,
-        above=0,
-        maximum=MAX_INTEGER,
-        requires="plain",
-        help="with --plain: impact = round(weight * scale) (default: 1)",
     )
     format: str = option("text", choices=("text", "json"), help="format on stdout")
 

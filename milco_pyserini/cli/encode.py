@@ -11,13 +11,13 @@ from typing import Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
-from milco_pyserini.defaults import DTYPES, vectors_directory
+from milco_pyserini.defaults import vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, require_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import size_on_disk, validate_writable
 from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.options import one_of, option
+from milco_pyserini.options import DeviceOptions, ShardOptions, one_of, option
 
 _SCALE_OUT = "scale-out"
 _RESUMES = "complete parts are kept; rerun the same command to resume"
@@ -29,7 +29,7 @@ _OF_STORES = (
 
 
 @dataclass(frozen=True)
-class EncodeOptions(EncodePlan):
+class EncodeOptions(EncodePlan, ShardOptions):
     """Encode a corpus, topics or one text as sparse vectors: English terms and terms of the text's own language.
 
     The output is a vector store, which milco index reads; its JSONL parts are in Anserini's format. An interrupted run
@@ -66,8 +66,6 @@ class EncodeOptions(EncodePlan):
         "auto", metavar="DEVICE", group=_SCALE_OUT, help="auto, cpu, cuda (all GPUs), or one per process: cuda:0,cuda:2"
     )
     launcher: str = option(LOCAL, choices=LAUNCHERS, group=_SCALE_OUT, help="processes here or on a Ray cluster")
-    shard_id: int = option(0, minimum=0, group=_SCALE_OUT, help="shard that this process encodes, from 0")
-    shard_num: int = option(1, minimum=1, group=_SCALE_OUT, help="number of shards, all with the same --output")
 
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield conflicts between options."""
@@ -76,7 +74,7 @@ class EncodeOptions(EncodePlan):
 
 
 @dataclass(frozen=True)
-class QueryTableOptions:
+class QueryTableOptions(DeviceOptions):
     """Encode every token of an encoder alone: a table that encodes queries without a network.
 
     The table takes the place of its encoder for queries, in well under a millisecond: as --encoder of milco encode
@@ -89,8 +87,6 @@ class QueryTableOptions:
     encoder: str = option(metavar="NAME|DIR", help="checkpoint: hub name, directory, or mini (embedded)")
     output: Path = option(metavar="DIR", help="directory of the table")
     top_k: int = option(10, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
-    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", choices=DTYPES, help="precision of matrix products")
     overwrite: bool = option(False, help="replace a table at --output")
 
 

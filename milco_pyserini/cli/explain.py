@@ -11,7 +11,7 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.defaults import DEFAULT_ENCODER, only_index
 from milco_pyserini.errors import ParameterError, shown, validate_unique
 from milco_pyserini.io.files import atomic_file, validate_output_file
-from milco_pyserini.options import option, options_of
+from milco_pyserini.options import DeviceOptions, option, options_of
 from milco_pyserini.request import SCORING, SearchRequest
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExplainOptions:
+class ExplainOptions(DeviceOptions):
     """Explain why documents match a query: the terms they share, what each adds to the score, where in the texts it
     comes from, and what pruning or rounding removed. The contributions sum to the engine's score.
 
@@ -77,8 +77,6 @@ class ExplainOptions:
     lowercase: bool = option(
         False, group="sources", requires="text", help="lowercase --text first; an index has its own setting"
     )
-    device: str = option("auto", group="sources", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group="sources", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
 
 def command(options: ExplainOptions) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milco_pyserini.console import Progress, counted, log
-from milco_pyserini.defaults import DTYPES, RUNS, directory_name
+from milco_pyserini.defaults import RUNS, directory_name
 from milco_pyserini.errors import MilcoError, Parameter, parameter
-from milco_pyserini.options import one_of, option
+from milco_pyserini.options import DeviceOptions, one_of, option
 from milco_pyserini.request import HYBRID_METHODS
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class FuseOptions:
 
 
 @dataclass(frozen=True)
-class RerankOptions:
+class RerankOptions(DeviceOptions):
     """Rerank a run by a cross-encoder, which reads a query and a document together.
 
     The first --k documents of each topic are scored, and are the new run. Texts are those of --corpus, or those that
@@ -83,8 +83,6 @@ class RerankOptions:
     overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
     max_length: int = option(512, minimum=8, help="tokens of query and document together")
     batch_size: int = option(64, minimum=1, help="pairs per forward pass")
-    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", choices=DTYPES, help="dtype of the forward pass")
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield an error unless one source of texts is given."""

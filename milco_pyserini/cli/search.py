@@ -20,7 +20,7 @@ from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, ParameterError, shown
-from milco_pyserini.options import one_of, option, options_of
+from milco_pyserini.options import DeviceOptions, one_of, option, options_of
 from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _ENCODER = "encoder"
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(DeviceOptions):
     """Search an index for topics and write a TREC run, or for one query and print its hits.
 
     The index knows its encoder. Encoded topics need none, and neither does an index of words (bm25). Without --topics
@@ -153,8 +153,6 @@ class SearchOptions:
         help="another encoder of queries over the same English pieces (SPLADE), or of the vectors at --topics: it "
         "searches the English terms",
     )
-    device: str = option("auto", group=_ENCODER, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group=_ENCODER, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
 
     @property
     def fusion(self) -> str | None:

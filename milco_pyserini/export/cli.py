@@ -8,15 +8,14 @@ from pathlib import Path
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError, ParameterError
-from milco_pyserini.options import option
+from milco_pyserini.options import ShardOptions, option
 
 EXPORTS = Path("exports")
 _SERVER = "with --url, Elasticsearch and OpenSearch"
-_PARTS = "shards, exported by several commands or machines"
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class ExportOptions(ShardOptions):
     """Write the files that another search engine loads: documents, schema, queries, and a README with the commands.
 
     With --url a running server is filled instead, its scores are compared with those of exact search, and an index is
@@ -80,13 +79,6 @@ class ExportOptions:
         group=_SERVER,
         requires="url",
         help="replicas of the index once it is complete (default: what the server gives it)",
-    )
-    shard_id: int = option(0, minimum=0, group=_PARTS, help="shard of --vectors that this command exports, from 0")
-    shard_num: int = option(
-        1,
-        minimum=1,
-        group=_PARTS,
-        help="number of shards, all with the same --output, or the same --url and --collection",
     )
 
     def conflicts(self) -> Iterator[MilcoError | str]:

@@ -42,26 +42,14 @@ class StartOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceViewOptions:
-    """The LexEcho head and the source view, where it is trained."""
-
-    echo_variant: str | None = _source_view(
-        None,
-        choices=("linear", "paper"),
-        help="new LexEcho head (default: linear, as the authors'; paper: LogSat)",
-    )
-    source_pool: str | None = _source_view(
-        None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"
-    )
-    source_drop_special: bool = _source_view(False, help="leave <s>, </s> and unknown tokens out of the source view")
-
-
-@dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Training data of both stages."""
 
     languages: tuple[str, ...] = _data((), metavar="LANG", help="training languages (default: all in the data)")
     temperature: float = _data(1.0, metavar="T", minimum=1, help="languages are sampled by size ** (1 / T)")
+    concatenate: float = _data(
+        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of sentence pairs that are joined with further ones"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +57,6 @@ class BitextOptions(DataOptions):
     """Sentence pairs for alignment."""
 
     bitext: tuple[str, ...] = _data((), metavar="SOURCE[=SHARE]", help="sentence pairs: files, directories, names")
-    concatenate: float = _data(0.0, metavar="SHARE", minimum=0, maximum=1, help="share of joined 2, 4 or 8 pairs")
     max_length: int = _data(256, minimum=1, help="tokens per text, at most")
     group_by_length: int = _data(
         0, metavar="N", minimum=0, help="sort each N batches of a process by length: less padding, no random batches"
@@ -86,9 +73,6 @@ class RetrievalOptions(DataOptions):
         (), metavar="SOURCE[=SHARE]", help="sentence pairs to contrast across languages; with --data, SHARE of batches"
     )
     translations: int = _data(4, minimum=2, help="languages per sentence of --parallel, at most")
-    concatenate: float = _data(
-        0.0, metavar="SHARE", minimum=0, maximum=1, help="share of --parallel texts with neighboring sentences"
-    )
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
 
@@ -108,8 +92,9 @@ class RetrievalOptions(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentOptions:
-    """The loss of alignment."""
+    """The loss of alignment, and its teacher."""
 
+    teacher: str = _loss("naver/splade-v3", metavar="NAME", help="English masked LM: directory, hub name, or 'lexical'")
     padding: str = _loss("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
     english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side; 0 skips it")
     margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
@@ -118,7 +103,7 @@ class AlignmentOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastOptions:
-    """The loss of contrastive training."""
+    """The loss of contrastive training, the source view, and teachers in addition to the scores of the data."""
 
     loss: str = _loss("kd", choices=("kd", "infonce"), help="kd distills scores; infonce contrasts with the positive")
     direction: str = _loss(
@@ -131,19 +116,15 @@ class ContrastOptions:
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
     regularize_source: bool = _loss(False, help="regularize the source view as well as the pivot view")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeacherOptions:
-    """The teacher of alignment."""
-
-    teacher: str = _loss("naver/splade-v3", metavar="NAME", help="English masked LM: directory, hub name, or 'lexical'")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContrastTeacherOptions:
-    """Teachers that contrastive training may have in addition to the scores of its data."""
-
+    echo_variant: str | None = _source_view(
+        None,
+        choices=("linear", "paper"),
+        help="new LexEcho head (default: linear, as the authors'; paper: LogSat)",
+    )
+    source_pool: str | None = _source_view(
+        None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"
+    )
+    source_drop_special: bool = _source_view(False, help="leave <s>, </s> and unknown tokens out of the source view")
     teacher: str = _loss(LEXICAL, metavar="NAME", help="teacher of --alignment-weight, as in milco train sap")
     dense_teacher: str | None = _loss(
         None, metavar="NAME", help="dense encoder whose cosines of a batch's texts are distilled, centered per language"
@@ -244,7 +225,6 @@ class SapConfig(TrainingConfig):
 
     training_data: BitextOptions = options_of(BitextOptions)
     objective: AlignmentOptions = options_of(AlignmentOptions)
-    teachers: TeacherOptions = options_of(TeacherOptions)
 
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
@@ -264,8 +244,6 @@ class SctConfig(TrainingConfig):
 
     training_data: RetrievalOptions = options_of(RetrievalOptions)
     objective: ContrastOptions = options_of(ContrastOptions)
-    source_view: SourceViewOptions = options_of(SourceViewOptions)
-    teachers: ContrastTeacherOptions = options_of(ContrastTeacherOptions)
 
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.console import Progress
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, directory_name
-from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
+from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, MINI, directory_name
+from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_file, read_json, remove_directory, write_json
 from milco_pyserini.io.lines import numbered_lines
-from milco_pyserini.options import MAX_THREADS, option
+from milco_pyserini.options import MAX_THREADS, DeviceOptions, option
 from milco_pyserini.train.config import LEXICAL
 from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example
@@ -29,14 +29,13 @@ _FREE = {"output", "device", "dtype", "batch_size", "threads", "overwrite"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewriteOptions:
+class RewriteOptions(DeviceOptions):
     """Options of both commands."""
 
     data: tuple[str, ...] = option(metavar="SOURCE", help="training data: JSONL files, directories, collection names")
     output: Path = option(metavar="DIR", help="directory of the new files")
     languages: tuple[str, ...] = option((), metavar="LANG", help="languages to keep (default: all)")
-    device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", choices=DTYPES, help="matrix product precision")
+    batch_size: int = option(64, minimum=1, help="texts or pairs per forward pass, at most")
     overwrite: bool = option(False, help="start over if --output has something else")
 
 
@@ -59,7 +58,6 @@ class MineOptions(RewriteOptions):
     )
     engine: str = option("exact", choices=("exact", "lucene"), help="search engine")
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="search threads")
-    batch_size: int = option(128, minimum=1, help="texts per forward pass, at most")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +77,6 @@ class ScoreOptions(RewriteOptions):
     encoder_weight: float = option(1.0, minimum=0, help="encoder weight of the lexical teacher")
     label_weight: float = option(0.0, minimum=0, help="bonus added to the scores of positives")
     max_length: int = option(512, minimum=8, help="tokens of query and passage together, for a cross-encoder")
-    batch_size: int = option(64, minimum=1, help="texts or pairs per forward pass, at most")
 
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield messages about options that exclude each other."""
@@ -113,7 +110,7 @@ def pending_files(
     plan = {
         "command": "mine" if isinstance(options, MineOptions) else "score",
         **{name: list(value) if isinstance(value, tuple) else value for name, value in given.items()},
-        "dtype": str(choose_dtype(options.dtype, choose_device(options.device))).removeprefix("torch."),
+        "dtype": str(choose_dtype(options.dtype, choose_device(options.device), ENCODER_DTYPES)).removeprefix("torch."),
         "weight_hash": weight_hash,
         "corpus_hash": corpus_hash,
         "examples": {file.name: source.stats.examples for file, source in files.items()},

@@ -36,7 +36,7 @@ def prepare_sap(config: SapConfig) -> TrainingTask:
     texts = TextCollator.of(encoder)
     probe = open_probe(config.probe, data.languages, encoder, texts)
     stream = bitext_stream(data, sources, loop.seed)
-    teacher = open_aligner(config.teachers.teacher, encoder, sources, config.objective.padding, data.max_length)
+    teacher = open_aligner(config.objective.teacher, encoder, sources, config.objective.padding, data.max_length)
     device = join_processes(loop.device)
     if isinstance(teacher, nn.Module):
         teacher.to(device)
@@ -59,13 +59,11 @@ def bitext_stream(data: BitextOptions, sources: Sequence[BitextSource], seed: in
 
 def prepare_sct(config: SctConfig) -> TrainingTask:
     """Prepare sparse contrastive training."""
-    data, loop, teachers = config.training_data, config.loop, config.teachers
+    data, loop, loss = config.training_data, config.loop, config.objective
     pairs = open_bitext(list(parse_shares(data.parallel)), data.languages or None) if data.parallel else []
     stream, described = contrast_stream(config, pairs)
     lengths = data.query_max_length, data.passage_max_length
-    encoder = load_start(
-        config.start, loop.seed, lengths, config.source_view if SOURCE in config.objective.views else None
-    )
+    encoder = load_start(config.start, loop.seed, lengths, loss if SOURCE in loss.views else None)
     freeze_parts(encoder.model, config.optimizer)
     texts = TextCollator.of(encoder)
     probe = open_probe(config.probe, data.languages, encoder, texts)
@@ -74,15 +72,15 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
     device = join_processes(loop.device)
     dtype = choose_dtype(loop.dtype, device)
     aligner = dense = None
-    if config.objective.alignment_weight and pairs:
-        aligner = open_aligner(teachers.teacher, encoder, pairs, "-inf", data.passage_max_length)
+    if loss.alignment_weight and pairs:
+        aligner = open_aligner(loss.teacher, encoder, pairs, "-inf", data.passage_max_length)
         if isinstance(aligner, nn.Module):
             aligner.to(device)
-    if teachers.dense_teacher is not None:
-        dense_encoder = DenseEncoder(teachers.dense_teacher, device=device, dtype=dtype)
-        dense = DenseTeacher(dense_encoder, stream, teachers.teacher_temperature)
+    if loss.dense_teacher is not None:
+        dense_encoder = DenseEncoder(loss.dense_teacher, device=device, dtype=dtype)
+        dense = DenseTeacher(dense_encoder, stream, loss.teacher_temperature)
     dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-    objective = ContrastiveLoss(encoder.model, config.objective, dtype, dropped_ids, dense, aligner)
+    objective = ContrastiveLoss(encoder.model, loss, dtype, dropped_ids, dense, aligner)
     collate = ContrastCollator(texts, *lengths, dense is not None, aligner)
     return TrainingTask(encoder, objective, stream, described, collate, probe, device)
 

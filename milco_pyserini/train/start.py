@@ -11,7 +11,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
-from milco_pyserini.train.config import SourceViewOptions, StartOptions
+from milco_pyserini.train.config import ContrastOptions, StartOptions
 from milco_pyserini.train.teachers import open_english_model
 
 # Parameter names of BERT, RoBERTa and DistilBERT heads, and ours.
@@ -23,7 +23,7 @@ _HEAD_NAMES = {
 
 
 def load_start(
-    config: StartOptions, seed: int, lengths: Sequence[int], source_view: SourceViewOptions | None = None
+    config: StartOptions, seed: int, lengths: Sequence[int], source_view: ContrastOptions | None = None
 ) -> MilcoEncoder:
     """Load config.model, or connect config.encoder and config.english, on the CPU, in float32 and training mode.
 

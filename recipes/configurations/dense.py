@@ -108,7 +108,7 @@ def prepare_alignment(config: SapConfig) -> TrainingTask:
     texts = TextCollator.of(encoder)
     stream = bitext_stream(data, sources, config.loop.seed)
     device = join_processes(config.loop.device)
-    teacher = DenseAlignmentTeacher(config.teachers.teacher, data.max_length).to(device)
+    teacher = DenseAlignmentTeacher(config.objective.teacher, data.max_length).to(device)
     objective = DenseAlignmentLoss(encoder.model, teacher, choose_dtype(config.loop.dtype, device))
     digests = {f"digest of {source.name}": source.index.digest for source in sources}
     described = {"examples": sum(stream.sizes), **digests}

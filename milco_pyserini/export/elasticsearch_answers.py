@@ -19,28 +19,14 @@ class Version(msgspec.Struct):
     build_flavor: str = ""
 
 
-class About(msgspec.Struct):
-    version: Version
-
-
-class Health(msgspec.Struct):
-    status: str
-    number_of_data_nodes: int
-
-
 class Property(msgspec.Struct):
     type: str = ""
     properties: dict[str, "Property"] = {}
 
 
-class Meta(msgspec.Struct):
-    milco: str = ""
-    milco_restore: dict[str, str | None] = {}
-
-
 class Mappings(msgspec.Struct):
     properties: dict[str, Property] = {}
-    meta: Meta = msgspec.field(name="_meta", default_factory=Meta)
+    meta: dict[str, str | dict[str, str | None]] = msgspec.field(name="_meta", default_factory=dict)
 
 
 class IndexState(msgspec.Struct):
@@ -64,24 +50,16 @@ class Shards(msgspec.Struct):
             raise ServerError(f"{missing} of the {self.total} shards of {index} are missing", "missing_shards")
 
 
-class Fields(msgspec.Struct):
-    docids: list[str] = msgspec.field(name=DOCID, default_factory=list)
-
-
 class FoundHit(msgspec.Struct):
     id: str = msgspec.field(name="_id", default="")
     score: float = msgspec.field(name="_score", default=0.0)
-    fields: Fields = msgspec.field(default_factory=Fields)
+    fields: dict[str, list[str]] = {}
     matched: dict[str, Score] = msgspec.field(name="matched_queries", default_factory=dict)
-
-
-class Total(msgspec.Struct):
-    value: Number
 
 
 class FoundHits(msgspec.Struct):
     hits: list[FoundHit]
-    total: Total | None = None
+    total: dict[str, Number | str] | None = None
 
 
 class Found(msgspec.Struct):
@@ -105,19 +83,11 @@ class Found(msgspec.Struct):
         return self.hits.hits
 
 
-class Answers(msgspec.Struct):
-    responses: list[Found]
-
-
 class FoundDocument(msgspec.Struct):
     id: str = msgspec.field(name="_id")
     found: bool | None = None
     source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)
     error: Any = None
-
-
-class FoundDocuments(msgspec.Struct):
-    docs: list[FoundDocument]
 
 
 class Count(msgspec.Struct):
@@ -131,27 +101,11 @@ class Result(msgspec.Struct):
     error: Any = None
 
 
-class Written(msgspec.Struct):
-    items: list[dict[str, Result]]
-
-
-class Key(msgspec.Struct):
-    value: str | float | bool | None
-
-
 class Bucket(msgspec.Struct):
-    key: Key
+    key: dict[str, str | float | bool | None]
     doc_count: Number
 
 
 class Page(msgspec.Struct):
     buckets: list[Bucket]
     after_key: dict[str, Any] | None = None
-
-
-class Pages(msgspec.Struct):
-    values: Page
-
-
-class Counted(msgspec.Struct):
-    aggregations: Pages

@@ -55,7 +55,7 @@ def connect(target: Any, access: Access, collection: Collection) -> "Elasticsear
     rest = Rest(access, {"Authorization": f"ApiKey {access.key}"} if access.key else {})
     try:
         with deadline(_CONNECT * len(access.urls)):
-            version = rest.request("GET", "/", answers.About).version
+            version = rest.request("GET", "/", answers.Version, at=("version",))
         target.validate_version(version)
         # Elastic's serverless offering has replicas of its own.
         loading = {"refresh_interval": "-1"} if version.build_flavor == "serverless" else _LOADING
@@ -92,7 +92,7 @@ class ElasticsearchServer(TextServer):
         node.
         """
         if self.replicas:
-            nodes = self._request("GET", "_cluster/health", answers.Health).number_of_data_nodes
+            nodes = self._request("GET", "_cluster/health", int, at=("number_of_data_nodes",))
             if self.replicas >= nodes:
                 raise ParameterError(
                     "replicas",
@@ -186,7 +186,7 @@ class ElasticsearchServer(TextServer):
     def ping(self) -> None:
         """Raise ServerError unless the cluster has a majority of its nodes, and the index all of its shards."""
         path = f"_cluster/health/{self._index}?timeout=2s&master_timeout=2s"
-        if self._request("GET", path, answers.Health).status == "red":
+        if self._request("GET", path, str, at=("status",)) == "red":
             raise ServerError(f"{self._index}: missing shards", "missing_shards")
 
     @property
@@ -262,8 +262,8 @@ class ElasticsearchServer(TextServer):
         while len(counts) < limit:
             body = {"size": 0, "aggs": {"values": {"composite": pages}}}
             path = f"{self._index}/_search?allow_partial_search_results=false"
-            page = self._request("POST", path, answers.Counted, body).aggregations.values
-            counts |= {filter_text(bucket.key.value): bucket.doc_count for bucket in page.buckets}
+            page = self._request("POST", path, answers.Page, body, at=("aggregations", "values"))
+            counts |= {filter_text(bucket.key.get("value")): bucket.doc_count for bucket in page.buckets}
             if page.after_key is None:
                 break
             pages["after"] = page.after_key
@@ -307,15 +307,18 @@ class ElasticsearchServer(TextServer):
         """Return the docid of a hit of a prepared search. Raises ServerError if another program wrote the document."""
         if not self._has_docids:
             return hit.id
-        if len(hit.fields.docids) != 1:
+        docids = hit.fields.get(DOCID, ())
+        if len(docids) != 1:
             raise ServerError(f"{self._index} has a document without one {DOCID}, which another program wrote")
-        return hit.fields.docids[0]
+        return docids[0]
 
     def _searched(self, bodies: Sequence[dict[str, Any]], **options: str) -> list[list[answers.FoundHit]]:
         """Return the hits of each search, by one request."""
         header = {"index": self._index, "allow_partial_search_results": False, **options}
         lines = [line for body in bodies for line in (header, body | {"track_total_hits": False})]
-        found = self._request("POST", "_msearch", answers.Answers, _lines(map(orjson.dumps, lines))).responses
+        found = self._request(
+            "POST", "_msearch", list[answers.Found], _lines(map(orjson.dumps, lines)), at=("responses",)
+        )
         if len(found) != len(bodies):
             raise ServerError(f"{len(found)} answers to {counted(len(bodies), 'query', 'queries')}")
         return [answer.valid_hits(self._index) for answer in found]
@@ -325,7 +328,7 @@ class ElasticsearchServer(TextServer):
         path = f"{self._index}/_search?scroll=1m&allow_partial_search_results=false"
         found: list[answers.FoundHit] = []
         answer = self._request("POST", path, answers.Found, body | {"track_total_hits": True})
-        total = None if answer.hits is None else answer.hits.total
+        total = int(((answer.hits and answer.hits.total) or {}).get("value", 0))
         while hits := answer.valid_hits(self._index):
             found += hits
             if len(found) >= k:
@@ -335,8 +338,8 @@ class ElasticsearchServer(TextServer):
             )
         self._request("DELETE", "_search/scroll", Any, {"scroll_id": answer.scroll_id})
         # A request that was repeated after its answer was lost has skipped a page.
-        if total is not None and len(found) < min(k, total.value):
-            raise ServerError(f"{self._index}: {len(found):,} of {total.value:,} hits, the answer is incomplete")
+        if len(found) < min(k, total):
+            raise ServerError(f"{self._index}: {len(found):,} of {total:,} hits, the answer is incomplete")
         return found[:k]
 
     def _about(self) -> dict[str, answers.IndexState] | None:
@@ -353,7 +356,7 @@ class ElasticsearchServer(TextServer):
 
     def _found(self, body: dict[str, Any]) -> list[answers.FoundDocument]:
         """Return those documents of a request (_mget) that the index has. Raises ServerError if a shard is missing."""
-        documents = self._request("POST", f"{self._index}/_mget", answers.FoundDocuments, body).docs
+        documents = self._request("POST", f"{self._index}/_mget", list[answers.FoundDocument], body, at=("docs",))
         for document in documents:
             if document.error is not None or document.found is None:
                 kind, reason = cause_of(document.error)
@@ -367,7 +370,8 @@ class ElasticsearchServer(TextServer):
         """
         for pending in _parts(actions):
             for pause in (*_PAUSES, None):
-                items = self._request("POST", f"{self._index}/_bulk", answers.Written, _lines(chain(*pending))).items
+                kind, body = list[dict[str, answers.Result]], _lines(chain(*pending))
+                items = self._request("POST", f"{self._index}/_bulk", kind, body, at=("items",))
                 results = [result for item in items for result in item.values()]
                 if len(results) != len(pending):
                     raise ServerError(f"{len(results)} answers to {counted(len(pending), 'document')}")
@@ -375,15 +379,15 @@ class ElasticsearchServer(TextServer):
                 failed = [result.status >= 300 and result.status != NOT_FOUND for result in results]
                 for result in compress(results, failed):
                     if result.status != BUSY or pause is None:
-                        kind, reason = cause_of(result.error)
-                        raise ServerError(f"document {shown(result.id)}: {reason}", kind, result.status)
+                        name, reason = cause_of(result.error)
+                        raise ServerError(f"document {shown(result.id)}: {reason}", name, result.status)
                 pending = list(compress(pending, failed))
                 if not pending or pause is None:
                     break
                 time.sleep(pause)
 
-    def _request(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
-        return self.client.request(method, f"/{path}", kind, body)
+    def _request(self, method: str, path: str, kind: type[T], body: Any = None, at: Sequence[str] = ()) -> T:
+        return self.client.request(method, f"/{path}", kind, body, at)
 
 
 def _lines(lines: Iterable[bytes]) -> bytes:

@@ -3,7 +3,6 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from milco_pyserini.errors import MilcoError, parameter
 from milco_pyserini.export.access import API_KEY, URL
@@ -34,54 +33,40 @@ class ServerError(Exception):
         return self.reason
 
 
-class Fault(NamedTuple):
-    """A row of the table.
-
-    Args:
-        sign: pattern of "STATUS KIND: REASON", or of "TYPE: REASON" for an error of a client without a status.
-        meaning: in place of the server's reason; "" keeps it.
-        fix: a sentence, or "" where nothing helps but another request. {again} is the advice to resume, if there is
-            one.
-    """
-
-    sign: str
-    meaning: str
-    fix: str
-
-
-# The first row that fits counts.
+# The first row that fits counts. Pattern of "STATUS KIND: REASON", or of "TYPE: REASON" for an error without a status;
+# meaning in place of the reason of the server, "" keeps it; a fix, where {again} is the advice to resume, if any.
 FAULTS = (
-    Fault(r"^401|password authentication failed|no password supplied|unauthenticated", "", _CREDENTIALS),
-    Fault(r"read-only-allow-delete|flood-stage", "", "Free disk space on its nodes, which lifts the block, or set "
+    (r"^401|password authentication failed|no password supplied|unauthenticated", "", _CREDENTIALS),
+    (r"read-only-allow-delete|flood-stage", "", "Free disk space on its nodes, which lifts the block, or set "
           "index.blocks.read_only_allow_delete to null. {again}"),
-    Fault(r"cluster_block_exception.*FORBIDDEN", "", "Remove the block from the settings of the index "
+    (r"cluster_block_exception.*FORBIDDEN", "", "Remove the block from the settings of the index "
           "(index.blocks.*). {again}"),
-    Fault(r"security_exception|^403", "", f"Give its user the permission, or put the URL of another user into {URL}."),
-    Fault(r"index_closed_exception|closed$", "the index is closed", "Open it: POST /INDEX/_open. {again}"),
-    Fault(r"index_not_found", "", "Run milco export again."),
-    Fault(r"another program wrote", "", "Delete the index, and run milco export again."),
-    Fault(r"too_many_(nested_)?clauses|maxClauseCount", "",
+    (r"security_exception|^403", "", f"Give its user the permission, or put the URL of another user into {URL}."),
+    (r"index_closed_exception|closed$", "the index is closed", "Open it: POST /INDEX/_open. {again}"),
+    (r"index_not_found", "", "Run milco export again."),
+    (r"another program wrote", "", "Delete the index, and run milco export again."),
+    (r"too_many_(nested_)?clauses|maxClauseCount", "",
           "Raise indices.query.bool.max_clause_count on its nodes, or prune the topics."),
-    Fault(r"^413", "the request is larger than the server, or a proxy before it, accepts (status 413)",
+    (r"^413", "the request is larger than the server, or a proxy before it, accepts (status 413)",
           "Raise http.max_content_length there, or client_max_body_size of the proxy."),
-    Fault(r"^429|ResourceExhausted", "it is busy (status 429)", "Use fewer threads, or try again later. {again}"),
-    Fault(r"(cluster_manager|master)_not_discovered|no cluster.manager|state not recovered",
+    (r"^429|ResourceExhausted", "it is busy (status 429)", "Use fewer threads, or try again later. {again}"),
+    (r"(cluster_manager|master)_not_discovered|no cluster.manager|state not recovered",
           "the cluster has lost the majority of its nodes", _NODES),
-    Fault(r"missing.shards|shard_not_available|shard is not active|unavailable_shards|no_shard_available"
+    (r"missing.shards|shard_not_available|shard is not active|unavailable_shards|no_shard_available"
           r"|node_not_connected|not connected|503 search_phase", "shards of the index are missing", _NODES),
-    Fault(r"^3\d\d redirect", "", f"Put the URL of the server itself into {URL} or " + parameter("url")),
-    Fault(r"html|is not a valid one|is compressed|answers to|has more than", "",
+    (r"^3\d\d redirect", "", f"Put the URL of the server itself into {URL} or " + parameter("url")),
+    (r"html|is not a valid one|is compressed|answers to|has more than", "",
           "Check that the URL is that of the server, and not of a login page or another program."),
-    Fault(r"answer is incomplete", "", "Try again. {again}"),
-    Fault(r"WRONG_VERSION_NUMBER|record layer|HTTP_REQUEST", "it speaks http", "Begin its URL with http://."),
-    Fault(r"mismatch, certificate is not valid", "", "Use a name in the URL that its certificate contains."),
-    Fault(r"CERTIFICATE_VERIFY_FAILED", "", "If its certificate is signed by an authority of your own, set "
+    (r"answer is incomplete", "", "Try again. {again}"),
+    (r"WRONG_VERSION_NUMBER|record layer|HTTP_REQUEST", "it speaks http", "Begin its URL with http://."),
+    (r"mismatch, certificate is not valid", "", "Use a name in the URL that its certificate contains."),
+    (r"CERTIFICATE_VERIFY_FAILED", "", "If its certificate is signed by an authority of your own, set "
           "SSL_CERT_FILE to the authority's certificate."),
-    Fault(r"RemoteProtocolError", "it closed the connection without an answer",
+    (r"RemoteProtocolError", "it closed the connection without an answer",
           "If it speaks https, begin its URL with https://. {again}"),
-    Fault(r"^(TimeoutError|ReadTimeout|ConnectTimeout|WriteTimeout|PoolTimeout|DeadlineExceeded)",
+    (r"^(TimeoutError|ReadTimeout|ConnectTimeout|WriteTimeout|PoolTimeout|DeadlineExceeded)",
           "it does not answer in time", "Check that it is up; milco search --set timeout=120 waits longer. {again}"),
-    Fault(r"^[1-9]\d\d", "", "{again}"),
+    (r"^[1-9]\d\d", "", "{again}"),
 )  # fmt: skip
 
 
@@ -99,12 +84,13 @@ def server_errors(what: str, hint: str, kind: type[MilcoError] = MilcoError, aga
         if isinstance(error, MilcoError | AssertionError | NameError | ImportError) or getattr(error, "filename", None):
             raise
         line, reason, status = described(error)
-        fault = next((fault for fault in FAULTS if re.search(fault.sign, line, re.IGNORECASE)), None)
+        fault = next((fault for fault in FAULTS if re.search(fault[0], line, re.IGNORECASE)), None)
         if fault is None:
             raise kind(f"{what}: {reason}", "" if isinstance(error, ServerError) else hint) from error
         # The same request again is refused again.
-        advice = fault.fix.format(again="" if status == 400 else again).strip()
-        raise kind(f"{what}: {fault.meaning or reason}", advice) from error
+        _, meaning, fix = fault
+        advice = fix.format(again="" if status == 400 else again).strip()
+        raise kind(f"{what}: {meaning or reason}", advice) from error
 
 
 def described(error: BaseException) -> tuple[str, str, int]:

@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -71,17 +71,21 @@ class Rest:
         """Close the connections."""
         self._pool.close()
 
-    def request(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
+    def request(self, method: str, path: str, kind: type[T], body: Any = None, at: Sequence[str] = ()) -> T:
         """Return the answer to a JSON body, or to bytes of JSON lines, decoded into a type of msgspec.
 
-        Raises ServerError for another answer, OSError or httpcore's errors if no node answers.
+        at: names of nested objects, if only a part of the answer is read. Raises ServerError for another answer,
+        OSError or httpcore's errors if no node answers.
         """
         content = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
         answer = self.send(method, path, content, "x-ndjson" if isinstance(body, bytes) else "json")
         if not 200 <= answer.status < 300 or "json" not in answer.media:
             raise error_of(answer)
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            part = answer.content
+            for name in at:
+                part = msgspec.json.decode(part, type=dict[str, msgspec.Raw]).get(name, msgspec.Raw(b"null"))
+            return msgspec.json.decode(part, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ServerError(f"the answer to {path.partition('?')[0]} is not a valid one: {error}") from None
 

@@ -1,9 +1,9 @@
 """A benchmark: the names of its corpora and topics, where their files come from, its license and citation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from milco_pyserini.corpora.collection import OnBad, RecordSource
 from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
@@ -13,13 +13,6 @@ from milco_pyserini.io.qrels import Qrels
 
 T = TypeVar("T")
 FIELD_RULE = "title + ' ' + text"
-
-
-class QrelsSource(Protocol):
-    """A source of qrels."""
-
-    def read_qrels(self) -> Qrels:
-        """Return query id -> document id -> grade."""
 
 
 class _Entry:
@@ -66,14 +59,14 @@ class BenchmarkTopics(_Entry):
 
     Args:
         source: nothing is fetched before it is read.
-        qrels: judgments of documents; None for topics that are judged by answers.
+        qrels: returns the judgments of documents; None for topics that are judged by answers.
         count: the published number of queries; None if it is unknown.
         judged_only: drop the queries without judgments.
         answers: (query id, answers) of topics that are judged by answers: a passage is relevant if it contains one.
     """
 
     source: RecordSource[Query]
-    qrels: QrelsSource | None
+    qrels: Callable[[], Qrels] | None
     count: int | None = None
     judged_only: bool = False
     answers: RemoteRecords[tuple[str, list[str]]] | None = None
@@ -88,7 +81,7 @@ class BenchmarkTopics(_Entry):
         queries = self.source.read(bad)
         if not self.judged_only or self.qrels is None:
             return queries
-        judged = self.qrels.read_qrels().keys()
+        judged = self.qrels().keys()
         return (record for record in queries if record[2].id in judged)
 
     def at(self, copy: Path) -> "BenchmarkTopics":

@@ -15,9 +15,9 @@ from milco_pyserini.corpora.benchmark import Benchmark, BenchmarkCorpus, Benchma
 from milco_pyserini.corpora.collection import Corpus, Topics, refuse_bad_line
 from milco_pyserini.corpora.ir_datasets import (
     DatasetDocuments,
-    DatasetQrels,
     DatasetQueries,
     dataset_ids,
+    dataset_qrels,
     is_dataset,
     is_installed,
 )
@@ -106,14 +106,14 @@ def open_qrels(name: str) -> Qrels:
             raise MilcoError(f"{resolved} is a directory: qrels are one file")
         return read_qrels(resolved)
     if isinstance(resolved, str):
-        return DatasetQrels(resolved).read_qrels()
+        return dataset_qrels(resolved)
     if resolved.qrels is None:
         raise MilcoError(
             f"{name} is judged by the answers in retrieved passages, not by document ids",
             f"Write qrels for a run with 'python -m experiments.judge --topics {name} --run RUN --output QRELS' in the "
             "repository, then measure Success@100.",
         )
-    return resolved.qrels.read_qrels()
+    return resolved.qrels()
 
 
 def open_answers(name: str) -> dict[str, list[str]]:

@@ -65,7 +65,7 @@ class HubQrels(RemoteSource):
 
     task: HubTask
 
-    def read_qrels(self) -> Qrels:
+    def __call__(self) -> Qrels:
         """Return query id -> document id -> grade."""
         qrels: Qrels = {}
         for where, number, judgment in _records(self.task, _QRELS, self.copy, _judgment, refuse_bad_line):

@@ -61,8 +61,7 @@ def is_dataset(identity: str) -> bool:
 class _DatasetPart:
     """One kind of data (docs, queries or qrels) of an ir_datasets id. Nothing is loaded before it is read."""
 
-    entity = ""
-    word = ""
+    entity = word = "qrels"
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
@@ -166,17 +165,12 @@ class DatasetQueries(_DatasetPart):
         raise MilcoError(f"the topics of {self.identity} have no text, only {', '.join(fields._fields)}")
 
 
-class DatasetQrels(_DatasetPart):
-    """The qrels of an ir_datasets id. If a pair is judged twice, the last grade counts, as in ir_measures."""
-
-    entity, word = "qrels", "qrels"
-
-    def read_qrels(self) -> Qrels:
-        """Return query id -> document id -> grade."""
-        qrels: Qrels = {}
-        for judgment in self._rows():
-            qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = judgment.relevance
-        return qrels
+def dataset_qrels(identity: str) -> Qrels:
+    """Return the qrels of an ir_datasets id. If a pair is judged twice, the last grade counts, as in ir_measures."""
+    qrels: Qrels = {}
+    for judgment in _DatasetPart(identity)._rows():
+        qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = judgment.relevance
+    return qrels
 
 
 @cache

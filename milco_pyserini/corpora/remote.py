@@ -136,7 +136,7 @@ class RemoteQrels(RemoteSource):
     reader: Reader[list[Judgment]] | None = None
     keep: Container[str] | None = None
 
-    def read_qrels(self) -> Qrels:
+    def __call__(self) -> Qrels:
         """Return query id -> document id -> grade. Raises MilcoError for a malformed line, or if nothing is left."""
         qrels: Qrels = {}
         for file in self.files:

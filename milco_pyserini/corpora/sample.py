@@ -1,7 +1,7 @@
 """The embedded sample: short passages on the same 50 subjects in 13 languages, with queries and qrels."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import milco_pyserini.resources
@@ -25,19 +25,13 @@ def sample_queries(languages: Sequence[str]) -> LocalRecords[Query]:
     return LocalRecords([ROOT / "topics" / f"{code}.tsv" for code in languages], QUERY_READERS, "text")
 
 
-@dataclass(frozen=True)
-class SampleQrels:
-    """The qrels whose query and document ids begin with the prefix, which is a language or ""."""
-
-    prefix: str
-
-    def read_qrels(self) -> Qrels:
-        """Return query id -> document id -> grade."""
-        return {
-            query: {document: grade for document, grade in grades.items() if document.startswith(self.prefix)}
-            for query, grades in read_qrels(ROOT / "qrels.txt").items()
-            if query.startswith(self.prefix)
-        }
+def sample_qrels(prefix: str) -> Qrels:
+    """Return the qrels whose query and document ids begin with the prefix, which is a language or ""."""
+    return {
+        query: {document: grade for document, grade in grades.items() if document.startswith(prefix)}
+        for query, grades in read_qrels(ROOT / "qrels.txt").items()
+        if query.startswith(prefix)
+    }
 
 
 def _read_passages(lines: Lines, bad: BadLine) -> Iterator[tuple[int, Document]]:

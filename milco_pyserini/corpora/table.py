@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from milco_pyserini.corpora.benchmark import FIELD_RULE, Benchmark, BenchmarkCor
 from milco_pyserini.corpora.collection import RecordSource
 from milco_pyserini.corpora.formats import FORMATS
 from milco_pyserini.corpora.hub_tables import HubQrels, HubTask
-from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQrels, DatasetQueries
+from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries, dataset_qrels
 from milco_pyserini.corpora.records import Document
 from milco_pyserini.corpora.remote import ArchiveMember, HubFile, RemoteFile, RemoteQrels, RemoteRecords, WebFile
-from milco_pyserini.corpora.sample import SampleQrels, sample_documents, sample_queries
+from milco_pyserini.corpora.sample import sample_documents, sample_qrels, sample_queries
 
 _TABLE = Path(__file__).with_name("benchmarks.toml")
 
@@ -113,12 +114,12 @@ def _topics(rows: list[_Row]) -> BenchmarkTopics:
     row = rows[0]
     match row["format"]:
         case "ir_datasets":
-            return BenchmarkTopics(DatasetQueries(row["id"]), DatasetQrels(row["id"]))
+            return BenchmarkTopics(DatasetQueries(row["id"]), partial(dataset_qrels, row["id"]))
         case "mteb":
             return BenchmarkTopics(row.task().queries(), HubQrels(row.task()), row.count(), judged_only=True)
         case "sample":
             languages = [row["lang"] for row in rows]
-            qrels = SampleQrels("" if len(languages) > 1 else languages[0])
+            qrels = partial(sample_qrels, "" if len(languages) > 1 else languages[0])
             return BenchmarkTopics(sample_queries(languages), qrels, row.count())
     form, file = FORMATS[row["format"]], row.file("file")
     queries = RemoteRecords(form.queries, [file], row.get("query_rule", "text"))

@@ -42,9 +42,7 @@ class HaystackRetriever:
         """Return the best documents for a query. filters, top_k: in place of the component's."""
         filters, top_k = self.filters if filters is None else filters, self.top_k if top_k is None else top_k
         found = find_documents(self.searcher, query, top_k, filters=filters)
-        return {
-            "documents": [Document(id=name, content=text, meta=meta, score=score) for name, text, meta, score in found]
-        }
+        return {"documents": [Document(id=docid, content=text, meta=m, score=score) for docid, text, m, score in found]}
 
 
 @component

@@ -19,10 +19,8 @@ class LlamaIndexRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found = find_documents(self.searcher, query_bundle.query_str, self.similarity_top_k, **self.search_kwargs)
-        return [
-            NodeWithScore(node=TextNode(id_=docid, text=text, metadata=metadata), score=score)
-            for docid, text, metadata, score in found
-        ]
+        nodes = ((TextNode(id_=docid, text=text, metadata=metadata), score) for docid, text, metadata, score in found)
+        return [NodeWithScore(node=node, score=score) for node, score in nodes]
 
 
 class LlamaIndexEncoder(VectorAdapter):

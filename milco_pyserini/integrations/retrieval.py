@@ -11,7 +11,6 @@ from milco_pyserini.encode.contract import as_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import Message, MilcoError, shown
 from milco_pyserini.search import Searcher
-from milco_pyserini.sparse import SparseBatch
 
 
 def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> list[tuple[str, str, dict, float]]:
@@ -19,18 +18,14 @@ def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> lis
 
     Raises MilcoError if the text of a document is not available, or as Searcher.search() does.
     """
-    found = []
-    for hit in searcher.search(text, k, **options):
-        if (document := hit.document) is None:
-            raise MilcoError(
-                f"the text of {shown(hit.docid)} is not available",
-                Message(
-                    "Open the searcher with {corpus}, or build the index with {store_documents}.", store_documents=True
-                ),
-            )
-        title = {"title": document.title} if document.title else {}
-        found.append((document.id, document.contents, {**document.fields, **title}, hit.score))
-    return found
+    hits = searcher.search(text, k, **options)
+    if unavailable := [shown(hit.docid) for hit in hits if hit.document is None]:
+        fix = Message(
+            "Open the searcher with {corpus}, or build the index with {store_documents}.", store_documents=True
+        )
+        raise MilcoError(f"the text of {unavailable[0]} is not available", Message(fix, store_documents=True))
+    metadata = ({**hit.fields, **({"title": hit.title} if hit.title else {})} for hit in hits)
+    return [(hit.docid, hit.text or "", meta, hit.score) for hit, meta in zip(hits, metadata, strict=True)]
 
 
 @dataclass(eq=False)
@@ -47,15 +42,14 @@ class VectorAdapter:
 
     def embed_documents(self, texts: Sequence[str]) -> list[Any]:
         """Return the vector of each document."""
-        return self._vectors(self._loaded.encode_document(texts))
+        rows = self._loaded.encode_document(texts).rows()
+        return [self.vector(columns.tolist(), weights.tolist()) for columns, weights in rows]
 
     def embed_query(self, text: str) -> Any:
         """Return the vector of a query."""
-        return self._vectors(self._loaded.encode_query(text))[0]
+        columns, weights = self._loaded.encode_query(text).row(0)
+        return self.vector(columns.tolist(), weights.tolist())
 
     @cached_property
     def _loaded(self) -> MilcoEncoder:
         return as_encoder(self.encoder, self.device)
-
-    def _vectors(self, batch: SparseBatch) -> list[Any]:
-        return [self.vector(columns.tolist(), weights.tolist()) for columns, weights in batch.rows()]

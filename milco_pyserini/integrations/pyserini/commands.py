@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from milco_pyserini import jvm
 from milco_pyserini.console import log
@@ -28,9 +28,6 @@ from milco_pyserini.integrations.pyserini.encoders import is_milco, query_encode
 from milco_pyserini.integrations.pyserini.java import start_java
 from milco_pyserini.integrations.pyserini.servers import prepare_rest, prepare_server
 from milco_pyserini.model.checkpoint import Checkpoint
-
-if TYPE_CHECKING:
-    from milco_pyserini.encode.contract import MilcoQueryEncoder
 
 ALIAS = "milco"
 COMMANDS = {
@@ -177,22 +174,19 @@ def _prepare_encode_query(arguments: list[str]) -> list[str]:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.sparse.quantization import SCALE
 
+    def open_encoder(model_name: str, device: str, **_: Any) -> SimpleNamespace:
+        encoder = MilcoQueryEncoder(name, device)
+
+        def encode(text: str, max_length: int) -> dict[str, float]:
+            """Return impact / scale of each term: Pyserini multiplies by the scale and rounds, to the impact again."""
+            return {term: impact / encoder.scale for term, impact in encoder.encode(text, max_length).items()}
+
+        return SimpleNamespace(encode=encode)
+
     # The class that Pyserini uses for all names without a known substring.
-    pyserini.encode.AutoQueryEncoder = lambda model_name, device, **_: _QueryWeights(MilcoQueryEncoder(name, device))
+    pyserini.encode.AutoQueryEncoder = open_encoder
     defaults = ["--max-length", "0", "--weight-range", "1", "--quant-range", f"{SCALE:.0f}"]
     return [*defaults, *_with_alias(arguments)]
-
-
-class _QueryWeights:
-    """A query encoder as encode.query needs it, which quantizes weights itself."""
-
-    def __init__(self, encoder: "MilcoQueryEncoder") -> None:
-        self.encoder = encoder
-
-    def encode(self, text: str, max_length: int) -> dict[str, float]:
-        """Return impact / scale of each term: times scale and rounded, the impact again."""
-        impacts = self.encoder.encode(text, max_length)
-        return {term: impact / self.encoder.scale for term, impact in impacts.items()}
 
 
 def _register_query_encoder(name: str, vectors: Any) -> None:

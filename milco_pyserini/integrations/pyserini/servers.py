@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 from packaging.version import Version
 
@@ -17,9 +18,6 @@ from milco_pyserini.index import open_index
 from milco_pyserini.index.lucene_java import explain_newer_lucene
 from milco_pyserini.integrations.pyserini.arguments import PROG, known_options
 from milco_pyserini.integrations.pyserini.encoders import is_milco, query_encoder_for, vectors_of
-
-if TYPE_CHECKING:
-    from milco_pyserini.encode.contract import MilcoQueryEncoder
 
 # The first version whose servers open local impact indexes.
 _FIRST = Version("2.4")
@@ -104,16 +102,11 @@ def _open(index: str, encoder: str) -> Any:
     with explain_newer_lucene(Path(index)):
         if not (vectors and vectors.encoder) and not is_milco(encoder):
             return LuceneImpactSearcher(index, encoder)
-        return LuceneImpactSearcher(index, _OneByOne(query_encoder_for(encoder, vectors)), min_idf=-1)
+        opened, lock = query_encoder_for(encoder, vectors), Lock()
 
+        def encode(text: str) -> dict[str, int]:
+            """Encode one text at a time: the threads of the server share the encoder."""
+            with lock:
+                return opened.encode(text)
 
-class _OneByOne:
-    """A query encoder that the threads of a server share."""
-
-    def __init__(self, encoder: "MilcoQueryEncoder") -> None:
-        self.encoder = encoder
-        self.lock = Lock()
-
-    def encode(self, text: str) -> dict[str, int]:
-        with self.lock:
-            return self.encoder.encode(text)
+        return LuceneImpactSearcher(index, SimpleNamespace(encode=encode), min_idf=-1)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
@@ -79,23 +79,8 @@ class RetrievalStats(NamedTuple):
     digest: str = ""
 
 
-class RetrievalSource(Protocol):
-    """Examples of one collection: passages of one example are candidates for the queries of the others."""
-
-    @property
-    def name(self) -> str:
-        """Name used in messages."""
-
-    @property
-    def language(self) -> str:
-        """Language code; "und" if mixed or unknown."""
-
-    @property
-    def stats(self) -> RetrievalStats:
-        """Counts from a full pass, which is made once. Raises MilcoError at the first broken line."""
-
-    def examples(self) -> Iterator[RetrievalExample]:
-        """Yield every example from the start, always in the same order."""
+# Examples of one collection: passages of one example are candidates for the queries of the others.
+RetrievalSource: TypeAlias = "RetrievalFile | HubRetrieval"
 
 
 def open_retrieval(names: Sequence[str | Path], languages: Sequence[str] | None = None) -> list[RetrievalSource]:

@@ -168,15 +168,17 @@ def _validate_options(home: Path, options: list[str]) -> None:
 
     A Java that does not get its memory ends the process that it is in, so there would be no error to catch.
     """
-    import psutil
+    limit = used = -1
+    # Windows does not have the module, and macOS, which has no /proc, does not limit it.
+    with contextlib.suppress(ImportError, FileNotFoundError):
+        from resource import RLIMIT_AS, getpagesize, getrlimit
 
-    # Only Linux limits it.
-    limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0] if psutil.LINUX else psutil.RLIM_INFINITY
-    limited = limit != psutil.RLIM_INFINITY
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * getpagesize()
+        limit = getrlimit(RLIMIT_AS)[0]
+    limited = limit != -1
     if not limited and not any(os.environ.get(name) for name in _OPTIONS_VARIABLES):
         return
     # In this process, Java gets what the process itself does not use.
-    used = psutil.Process().memory_info().vms
     ulimit = ["/bin/sh", "-c", f'ulimit -v {(limit - used) // 1024} && exec "$@"', "sh"] if limited else []
     report = ("-XX:-ErrorFileToStderr", "-XX:ErrorFile=/dev/null")
     command = [*ulimit, str(home / "bin" / "java"), *options, *report, "-version"]

@@ -17,7 +17,7 @@ SLOW = (
 )
 PUBLIC = {*milco_pyserini.__all__} - {"__version__"}
 CHECKPOINT = Path(__file__).parent / "data" / "golden" / "ckpt_distillation"
-HEAVY = "torch transformers numpy scipy pyarrow numba jnius pyserini huggingface_hub matplotlib filelock psutil".split()
+HEAVY = "torch transformers numpy scipy pyarrow numba jnius pyserini huggingface_hub matplotlib filelock".split()
 
 
 def test_importing_loads_nothing_heavy() -> None:

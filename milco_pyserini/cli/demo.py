@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 SAMPLE = "sample"
 MEASURE = "nDCG@10"
-# Languages of the sample for which Anserini splits at white space.
-_WHITE_SPACE = ("sw",)
 # The file by which a demo knows its own directory, also one that was interrupted.
 _MARK = "demo.json"
 _TITLE = """\
@@ -70,9 +67,9 @@ def demo_command(options: DemoOptions) -> int:
         if code := milco([*command, "--overwrite"]):
             return code
         log("")
-    log("BM25: Pyserini's, one index per language with Lucene's analyzer for it")
+    log("BM25: Pyserini's scores, with Lucene's analyzer for each language")
     runs = {
-        "BM25, hits of its indexes by score": search_bm25(documents, queries),
+        "BM25, hits of all languages by score": search_bm25(documents, queries),
         "MILCO, both views": read_run(run),
         "MILCO, pivot view (--alpha 1)": read_run(pivot),
     }
@@ -92,37 +89,19 @@ Took {duration(time.monotonic() - started)}. Vectors, index and runs are in {out
 
 
 def search_bm25(documents: "Sequence[Document]", queries: "Sequence[Query]") -> "Run":
-    """Return the hits of an index of each language, with Lucene's analyzer for it, merged by score.
+    """Return Pyserini's BM25 scores, with statistics and Lucene's analyzer of each language, merged by score.
 
-    On the sample, this ranks better than one index of all languages, whichever analyzer it has.
+    On the sample, this ranks better than statistics of all languages, whichever analyzer they have.
     """
-    from milco_pyserini import jvm
+    from milco_pyserini.encode.bm25 import BM25Encoder
 
-    jvm.start()
-    from jnius import autoclass
-
-    # Anserini reports every analyzer that it chooses.
-    error = autoclass("org.apache.logging.log4j.Level").ERROR
-    autoclass("org.apache.logging.log4j.core.config.Configurator").setLevel("io.anserini", error)
-    indexer, searcher = autoclass("io.anserini.index.SimpleIndexer"), autoclass("io.anserini.search.SimpleSearcher")
-    make = autoclass("io.anserini.collection.JsonCollection$Document").fromFields
-    merged: dict[str, dict[str, float]] = {query.id: {} for query in queries}
+    texts, merged = [query.text for query in queries], {query.id: dict[str, float]() for query in queries}
     for language in sorted({language_of(document.id) for document in documents}):
         own = [document for document in documents if language_of(document.id) == language]
-        options = ["-pretokenized"] if language in _WHITE_SPACE else ["-language", language]
-        with tempfile.TemporaryDirectory() as directory:
-            writer = indexer(["-input", "", "-collection", "JsonCollection", "-index", directory, *options])
-            writer.addJsonDocuments([make(document.id, document.contents) for document in own])
-            writer.close()
-            index = searcher(directory)
-            if language in _WHITE_SPACE:
-                index.set_analyzer(autoclass("org.apache.lucene.analysis.core.WhitespaceAnalyzer")())
-            elif language != "en":
-                index.set_language(language)
-            index.set_bm25(0.9, 0.4)
-            for query in queries:
-                merged[query.id].update({hit.docid: hit.score for hit in index.search(query.text, len(own))})
-            index.close()
+        encoder = BM25Encoder.fit(own, language)
+        scores = encoder.similarity(texts, encoder.encode_document([document.contents for document in own])).tolist()
+        for query, row in zip(queries, scores, strict=True):
+            merged[query.id] |= {document.id: score for document, score in zip(own, row, strict=True) if score > 0}
     return merged
 
 

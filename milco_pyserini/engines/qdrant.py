@@ -19,6 +19,7 @@ import os
 import shutil
 import sys
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -74,7 +75,7 @@ class Qdrant(Engine):
         """Write ids, terms, and Qdrant's own files. Qdrant decides how many threads it uses."""
         from qdrant_edge import EdgeShard, PayloadSchemaType, UpdateOperation
 
-        numbers, columns = _Numbers(), _Numbers()
+        numbers, columns = _numbered(), _numbered()
         with engine_errors(self.name, "build", directory):
             with contextlib.closing(EdgeShard.create(str(directory / _SHARD), _config(_SMALLEST_INDEX))) as shard:
                 if documents.corpus is not None:
@@ -83,7 +84,7 @@ class Qdrant(Engine):
 
     def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write into the files, which Qdrant changes in place."""
-        numbers, columns = (_Numbers(StringTable(directory, name)) for name in ("ids", "terms"))
+        numbers, columns = (_numbered(StringTable(directory, name)) for name in ("ids", "terms"))
         with engine_errors(self.name, "build", directory):
             return _write(directory, documents, numbers, columns, _SMALLEST_NEW_INDEX)
 
@@ -206,15 +207,11 @@ class QdrantSearcher(EngineSearcher):
         return Hits([docid for _, docid in best], np.asarray([-score for score, _ in best], np.float32))
 
 
-class _Numbers(dict[str, int]):
-    """Numbers of docids or terms, in the order of their first use."""
-
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        super().__init__((name, number) for number, name in enumerate(known))
-
-    def __missing__(self, name: str) -> int:
-        self[name] = len(self)
-        return self[name]
+def _numbered(known: Iterable[str] = ()) -> dict[str, int]:
+    """Return numbers of docids or terms, in the order of their first use: an unknown name gets the next one."""
+    numbers: defaultdict[str, int] = defaultdict(None, {name: number for number, name in enumerate(known)})
+    numbers.default_factory = numbers.__len__
+    return numbers
 
 
 def _config(smallest_index: int) -> Any:
@@ -229,7 +226,7 @@ def _config(smallest_index: int) -> Any:
 
 
 def _write(
-    directory: Path, documents: CheckedDocuments, numbers: _Numbers, columns: _Numbers, smallest_index: int
+    directory: Path, documents: CheckedDocuments, numbers: dict[str, int], columns: dict[str, int], smallest_index: int
 ) -> BuildResult:
     """Write documents into a shard, and the numbers of docids and terms next to it."""
     from qdrant_edge import EdgeShard, Point, SparseVector, UpdateOperation

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -97,29 +97,26 @@ class Seismic(Engine):
         """Write ids, terms, the ranks of ids, and Seismic's own file. The child process holds all vectors in memory."""
         vectors = directory / "vectors.bin"
         with vectors.open("wb") as handle:
-            written = _VectorFile(handle)
-            for names, batch in documents.batches():
-                written.add(names, batch)
-            written.close()
-        if written.ids:
-            columns = len(written.columns)
-            lists = f"{counted(columns, 'list')} of {written.postings:,} postings"
+            ids, used, empty, postings = _write_vectors(handle, documents.batches())
+        if ids:
+            columns = len(used)
+            lists = f"{counted(columns, 'list')} of {postings:,} postings"
             log(f"Seismic clusters {lists}; it shows no progress (docs/seismic.md has times, memory and sizes)")
             kind = "SeismicIndexRaw" if columns <= _NARROW else "SeismicIndexRawLV"
             settings = str(self.n_postings), str(self.summary_energy)
             _run_builder(threads, kind, str(vectors), str(directory / _INDEX), *settings)
             terms = documents.terms
-            write_strings(directory, "terms", [terms[column] for column in written.columns])
-            write_strings(directory, "ids", written.ids)
-            ranks = np.empty(len(written.ids), np.int32)
-            ranks[sorted(range(len(ranks)), key=written.ids.__getitem__)] = np.arange(len(ranks), dtype=np.int32)
+            write_strings(directory, "terms", [terms[column] for column in used])
+            write_strings(directory, "ids", ids)
+            ranks = np.empty(len(ids), np.int32)
+            ranks[sorted(range(len(ranks)), key=ids.__getitem__)] = np.arange(len(ranks), dtype=np.int32)
             with atomic_file(directory / _RANKS) as handle:
                 np.save(handle, ranks)
             size = (directory / _INDEX).stat().st_size
             version = importlib.metadata.version(PACKAGE)
             write_json(directory / _ABOUT, {"version": version, "kind": kind, "bytes": size})
         vectors.unlink()
-        return BuildResult(len(written.ids), written.empty)
+        return BuildResult(len(ids), empty)
 
     def open(self, directory: Path, manifest: IndexManifest) -> "SeismicSearcher":
         """Load the index into memory."""
@@ -193,21 +190,21 @@ class SeismicSearcher(EngineSearcher):
         return Hits(self.ids.take(rows[order]), scores[order])
 
 
-class _VectorFile:
-    """A file of vectors as Seismic reads it: their number, then length, columns and weights of each, 32 bits each."""
+def _write_vectors(
+    handle: IO[bytes], batches: Iterable[tuple[list[str], SparseBatch]]
+) -> tuple[list[str], list[int], int, int]:
+    """Write vectors as Seismic reads them: their number, then length, columns and weights of each, 32 bits each.
 
-    def __init__(self, handle: IO[bytes]) -> None:
-        self.ids: list[str] = []
-        self.empty = 0
-        self.postings = 0
-        # The documents' columns in the order of Seismic's, which are numbered in the order of their first use.
-        self.columns: list[int] = []
-        self._handle = handle
-        self._number = np.empty(0, np.int64)
-        handle.write(np.uint32(0).tobytes())
-
-    def add(self, names: list[str], batch: SparseBatch) -> None:
-        """Write the documents that have terms. Raises MilcoError for weights and lengths beyond Seismic's limits."""
+    Returns the ids that are written, the documents' columns in the order of Seismic's, which are numbered in the order
+    of their first use, the number of documents without terms, and that of postings. Raises MilcoError for weights and
+    lengths beyond Seismic's limits.
+    """
+    ids: list[str] = []
+    columns: list[int] = []
+    numbers = np.empty(0, np.int64)
+    empty = postings = 0
+    handle.write(np.uint32(0).tobytes())
+    for names, batch in batches:
         lengths = batch.lengths()
         if lengths.max(initial=0) > _MAX_TERMS:
             row = int(lengths.argmax())
@@ -219,25 +216,24 @@ class _VectorFile:
             raise MilcoError(
                 f"document {shown(name)}: weight {batch.weights[large[0]]:,.0f}, Seismic takes up to {_MAX_WEIGHT:,.0f}"
             )
-        missing = int(batch.columns.max(initial=-1)) + 1 - len(self._number)
-        self._number = np.concatenate([self._number, np.full(max(missing, 0), -1)])
-        used = np.zeros(len(self._number), bool)
+        missing = int(batch.columns.max(initial=-1)) + 1 - len(numbers)
+        numbers = np.concatenate([numbers, np.full(max(missing, 0), -1)])
+        used = np.zeros(len(numbers), bool)
         used[batch.columns] = True
-        new = np.flatnonzero(used & (self._number < 0))
-        self._number[new] = np.arange(len(self.columns), len(self.columns) + len(new))
-        self.columns += new.tolist()
-        columns = self._number[batch.columns].astype(np.uint32)
-        order = np.argsort(batch.row_numbers() * len(self.columns) + columns)
+        new = np.flatnonzero(used & (numbers < 0))
+        numbers[new] = np.arange(len(columns), len(columns) + len(new))
+        columns += new.tolist()
+        numbered = numbers[batch.columns].astype(np.uint32)
+        order = np.argsort(batch.row_numbers() * len(columns) + numbered)
         full = np.flatnonzero(lengths)
-        self._handle.write(_rows_as_bytes(lengths[full], columns[order], batch.weights[order]))
-        self.ids += [names[row] for row in full]
-        self.empty += len(names) - len(full)
-        self.postings += len(columns)
-
-    def close(self) -> None:
-        """Write the number of documents, known only now, at the start."""
-        self._handle.seek(0)
-        self._handle.write(np.uint32(len(self.ids)).tobytes())
+        handle.write(_rows_as_bytes(lengths[full], numbered[order], batch.weights[order]))
+        ids += [names[row] for row in full]
+        empty += len(names) - len(full)
+        postings += len(numbered)
+    # Known only now.
+    handle.seek(0)
+    handle.write(np.uint32(len(ids)).tobytes())
+    return ids, columns, empty, postings
 
 
 def _rows_as_bytes(lengths: NDArray[np.int64], columns: NDArray[np.uint32], weights: NDArray[np.float32]) -> bytes:

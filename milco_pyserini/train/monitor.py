@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,37 +41,23 @@ _RAISE = "raise the regularization or lower the learning rate"
 _DRIFT = "terms drift away from the text; align (SAP) before contrast, or lower the learning rate"
 
 
-class HealthyLimit(NamedTuple):
-    """A limit of a figure, the side on which it is not healthy, and what to do. Shares are from 0 to 1."""
-
-    figure: str
-    side: str
-    limit: float
-    label: str
-    advice: str
-
-    def is_passed(self, value: float, margin: float) -> bool:
-        """Return whether a value is not healthy; with a margin, or not yet healthy again."""
-        if self.side == "above":
-            return value > self.limit * (1 - margin)
-        return value < self.limit * (1 + margin)
-
-
-HEALTHY_LIMITS = (
+# A figure, the side of a limit on which it is not healthy, the limit, the figure's name in a message, and what to do.
+# Shares are from 0 to 1.
+HEALTHY_LIMITS: tuple[tuple[str, str, float, str, str], ...] = (
     # Random terms have less than .01. A healthy model has .1 to .2 if the teacher has only the text's own words
     # (milco-mini with a lexical teacher), and more if the teacher expands.
-    HealthyLimit("pivot/grounded", "below", 0.05, "share of grounded pivot terms", _DRIFT),
+    ("pivot/grounded", "below", 0.05, "share of grounded pivot terms", _DRIFT),
     # Half of the best is drifting, whatever the teacher's number of terms.
-    HealthyLimit("pivot/grounded_of_best", "below", 0.5, "share of grounded pivot terms relative to its best", _DRIFT),
+    ("pivot/grounded_of_best", "below", 0.5, "share of grounded pivot terms relative to its best", _DRIFT),
     # SPLADE has 20 to 300 terms per text; above 500 an index costs more than it gains, below 3 recall is gone.
-    HealthyLimit("pivot/terms", "below", 3, "pivot terms per text", f"texts lose their terms; {_LOWER}"),
-    HealthyLimit("pivot/terms", "above", 500, "pivot terms per text", f"vectors are no longer sparse; {_RAISE}"),
+    ("pivot/terms", "below", 3, "pivot terms per text", f"texts lose their terms; {_LOWER}"),
+    ("pivot/terms", "above", 500, "pivot terms per text", f"vectors are no longer sparse; {_RAISE}"),
     # A source view with less than one term per text adds nothing.
-    HealthyLimit("source/terms", "below", 1, "source terms per text", f"LexEcho is dying; {_LOWER}"),
+    ("source/terms", "below", 1, "source terms per text", f"LexEcho is dying; {_LOWER}"),
     # Five hundred sentences of a language use a tenth (short textbook ones) to a half of the vocabulary.
-    HealthyLimit("pivot/dead", "above", 0.95, "share of dead pivot terms (active in no text)", "few terms are used"),
+    ("pivot/dead", "above", 0.95, "share of dead pivot terms (active in no text)", "few terms are used"),
     # Half of all texts share some dozens of function words and no other terms.
-    HealthyLimit(
+    (
         *("pivot/always_on", "above", 0.005),
         "share of always-on pivot terms (active in more than half of the texts)",
         "terms of every text do not discriminate",
@@ -214,25 +200,23 @@ class CollapseMonitor:
             return []
         sentences, reported = [], set()
         for limits, kind in itertools.product(HEALTHY_LIMITS, dict.fromkeys(kind for kind, _ in self._counts)):
-            overall = f"{limits.figure}/{kind}"
+            figure, side, limit, label, advice = limits
+            overall = f"{figure}/{kind}"
             out = {
                 name: value
                 for name, value in figures.items()
                 if (name == overall or name.startswith(f"{overall}/"))
-                and limits.is_passed(value, _MARGIN if (limits.side, name) in self._reported else 0)
+                and _is_passed(side, limit, value, _MARGIN if (side, name) in self._reported else 0)
             }
             if overall in out:
                 out = {overall: out[overall]}
-            reported |= {(limits.side, name) for name in out}
-            new = [name for name in out if (limits.side, name) not in self._reported]
+            reported |= {(side, name) for name in out}
+            new = [name for name in out if (side, name) not in self._reported]
             if new:
                 places = [name.removeprefix(overall).replace("/", " in ") for name in new[:_LISTED]]
                 listed = ", ".join(f"{out[name]:.3g}{place}" for name, place in zip(new, places, strict=False))
                 more = f" and {len(new) - _LISTED} more languages" if len(new) > _LISTED else ""
-                sentences.append(
-                    f"collapse alarm ({kind}): {limits.label} {listed}{more}, {limits.side} {limits.limit:g}: "
-                    f"{limits.advice}"
-                )
+                sentences.append(f"collapse alarm ({kind}): {label} {listed}{more}, {side} {limit:g}: {advice}")
         self._reported = reported
         return sentences
 
@@ -250,6 +234,11 @@ class CollapseMonitor:
 
     def _figures(self, kind: str, counts: TermCounts) -> dict[str, float]:
         return counts.figures(shares=counts.texts >= self.counted and kind != PROBE)
+
+
+def _is_passed(side: str, limit: float, value: float, margin: float) -> bool:
+    """Return whether a value is not healthy; with a margin, or not yet healthy again."""
+    return value > limit * (1 - margin) if side == "above" else value < limit * (1 + margin)
 
 
 class GroundingProbe:

@@ -3,7 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isclose
 from typing import TYPE_CHECKING
 
@@ -42,16 +42,9 @@ _FAR_SCORE = (
 )
 
 
-@dataclass(frozen=True)
-class _EncodedDocument:
-    """A document's text encoded again, or its stored vector; all None if neither is available.
-
-    weights: {term: weight} as the index should have them.
-    """
-
-    encoded: EncodedText | None = None
-    trace: VectorTrace | None = None
-    weights: Mapping[str, float] | None = None
+# A document's text encoded again, or the trace of its stored vector, and {term: weight} as the index should have them;
+# all None if neither is available.
+_EncodedDocument = tuple[EncodedText | None, VectorTrace | None, Mapping[str, float] | None]
 
 
 class Explainer:
@@ -139,29 +132,27 @@ class Explainer:
         rank: int | None,
         score: float | None,
     ) -> Explanation:
-        engine, vocabulary = self._engine, self.encoder.encoder.vocabulary
+        engine, vocabulary, (encoded, trace, known) = self._engine, self.encoder.encoder.vocabulary, document
         numbers = engine.query(vector)
         if indexed is None:
-            if document.weights is None:
+            if known is None:
                 raise MilcoError(
                     f"the terms of {shown(docid)} are unknown: a {self.index.manifest.engine} index cannot be read, "
                     "and neither text nor vector is available",
                     Message("Pass {corpus} or {vectors}."),
                 )
-            indexed = {term: weight for term, weight in document.weights.items() if term in numbers}
+            indexed = {term: weight for term, weight in known.items() if term in numbers}
         contributions = match_terms(numbers, indexed, vocabulary)
         total = sum_scores(contributions)
         notes = []
         if self.index.vectors.plain:
             notes.append(_EXTERNAL)
-        elif document.encoded is None:
-            rest = "its other terms are from the vector store" if document.trace else "only shared terms are known"
+        elif encoded is None:
+            rest = "its other terms are from the vector store" if trace else "only shared terms are known"
             notes.append(f"the document's text is not available (pass its corpus): {rest}")
-        elif document.trace and self._has_changed(
-            document.trace, {term: number / engine.scale for term, number in indexed.items()}
-        ):
+        elif trace and self._has_changed(trace, {term: number / engine.scale for term, number in indexed.items()}):
             notes.append(_CHANGED_TEXT)
-            document = _EncodedDocument(document.encoded)
+            trace = known = None
         rounded, difference = engine.round_score(total), None
         if score is not None:
             difference = score - (rounded + (balance.score if balance else 0.0))
@@ -170,15 +161,15 @@ class Explainer:
             if rounded != total:
                 notes.append(f"{self.index.manifest.engine} returns float32 scores: the sum is rounded to compare")
         weights = dict(indexed)
-        if document.weights is not None:
-            others = {term: weight for term, weight in document.weights.items() if term not in numbers}
+        if known is not None:
+            others = {term: weight for term, weight in known.items() if term not in numbers}
             if engine.scale != 1:
                 others = {term: round(weight * engine.scale) for term, weight in others.items()}
             weights = {**others, **indexed}
-        text = document.encoded.explained(docid, weights) if document.encoded else ExplainedText(docid, None, weights)
+        text = encoded.explained(docid, weights) if encoded else ExplainedText(docid, None, weights)
         explanation = Explanation(
             query=query.explained("query", numbers),
-            document=replace(text, complete=document.weights is not None),
+            document=replace(text, complete=known is not None),
             engine=self.index.manifest.engine,
             exactness=self.index.manifest.exactness,
             unit=engine.unit,
@@ -191,7 +182,7 @@ class Explainer:
             balance=balance,
             vocabulary=vocabulary,
         )
-        return explanation if document.trace is None else self._with_losses(explanation, vector, document.trace)
+        return explanation if trace is None else self._with_losses(explanation, vector, trace)
 
     def _with_losses(self, explanation: Explanation, vector: dict[str, float], trace: VectorTrace) -> Explanation:
         """Add the terms that the steps from encoder to index removed. vector: the query's weights."""
@@ -241,17 +232,17 @@ class Explainer:
             encoded = encode_with_origins(encoder.query_encoder, text, length, lowercase, passage)
             if not encoder.query_encoder.network.encodes_documents:
                 # BM25: the weights of the document's other terms are those of its statistics.
-                return _EncodedDocument(encoded)
+                return encoded, None, None
             trace = trace_vector(encoded.batch, encoder.vocabulary, exactness, vectors)
-            return _EncodedDocument(encoded, trace, trace.indexed)
+            return encoded, trace, trace.indexed
         if isinstance(self._store, PlainStore):
             impacts, scale = self._store.get(docid), self._store.manifest.scale
-            return _EncodedDocument(weights=impacts and {term: impact / scale for term, impact in impacts.items()})
+            return None, None, impacts and {term: impact / scale for term, impact in impacts.items()}
         vector = self._store.get(docid) if self._store else None
         if vector is None or self._store is None:
-            return _EncodedDocument()
+            return None, None, None
         trace = trace_vector(vector, encoder.vocabulary, exactness, vectors, self._store.manifest.pruning or "")
-        return _EncodedDocument(trace=trace, weights=trace.indexed)
+        return None, trace, trace.indexed
 
 
 def indexed_weights(engine: TermImpacts, index: Index, docid: str, terms: Sequence[str]) -> Mapping[str, float] | None:

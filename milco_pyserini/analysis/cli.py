@@ -1,8 +1,8 @@
 """milco analyze statistics|sweep"""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,11 +85,6 @@ class SweepOptions:
         return open_task(*names, views=self.views, measures=self.measures, k=self.k, encoder=self.encoder)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
-    return dispatch(PROG, SUBCOMMANDS, argv, _SUMMARY)
-
-
 def _statistics(options: StatisticsOptions) -> None:
     from milco_pyserini.analysis.statistics import compute_statistics
     from milco_pyserini.analysis.statistics_report import render_statistics
@@ -126,3 +121,4 @@ SUBCOMMANDS = {
     "statistics": Subcommand(StatisticsOptions, _statistics, "nothing was written"),
     "sweep": Subcommand(SweepOptions, _sweep, "the same command reuses the indexes"),
 }
+main = partial(dispatch, PROG, SUBCOMMANDS, _SUMMARY)

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,11 +66,6 @@ class DetectOptions:
         (), metavar="CODE", help="languages that the documents are in: de zh yue (default: any of 139)"
     )
     overwrite: bool = option(False, help="replace the file at --output")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run milco corpora; return the exit code."""
-    return dispatch(PROG, SUBCOMMANDS, argv, "List benchmarks and their names; detect the languages of documents.")
 
 
 def list_benchmarks(options: ListOptions) -> None:
@@ -152,6 +148,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     "show": Subcommand(ShowOptions, show_names),
     "detect": Subcommand(DetectOptions, detect, "no file was written"),
 }
+main = partial(dispatch, PROG, SUBCOMMANDS, "List benchmarks and their names; detect the languages of documents.")
 
 
 def _summary(benchmark: "Benchmark") -> str:

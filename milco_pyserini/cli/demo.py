@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,6 @@ class DemoOptions:
 
     output: Path = option(Path("demo"), metavar="DIR", help="directory of vectors, index and runs")
     encoder: str = option(MINI, help="checkpoint: mini (embedded), a hub name or a directory")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_command("milco demo", DemoOptions, demo_command, argv, interrupted="the same command starts again")
 
 
 def demo_command(options: DemoOptions) -> int:
@@ -132,3 +128,6 @@ def summarize(run: "Run", qrels: "Qrels") -> dict[str, float]:
 def language_of(name: str) -> str:
     """Return the language of an id of the sample: "ar" of "ar-07" and of "ar-q07"."""
     return name.partition("-")[0]
+
+
+main = partial(run_command, "milco demo", DemoOptions, demo_command, interrupted="the same command starts again")

@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -162,6 +162,4 @@ def _report(options: DoctorOptions) -> int:
     return INCOMPLETE if missing else 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run milco doctor; return 0 if nothing is missing, 1 if something is, 2 for bad input."""
-    return run_command("milco doctor", DoctorOptions, _report, argv)
+main = partial(run_command, "milco doctor", DoctorOptions, _report)

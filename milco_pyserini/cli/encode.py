@@ -4,8 +4,9 @@ milco encode query-table --encoder omai-research/milco-650m --output tables/milc
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,4 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
 
 
 SUBCOMMANDS = {"query-table": Subcommand(QueryTableOptions, make_query_table, _RESUMES)}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    return dispatch("milco encode", SUBCOMMANDS, argv, Subcommand(EncodeOptions, encode_command, _RESUMES))
+main = partial(dispatch, "milco encode", SUBCOMMANDS, Subcommand(EncodeOptions, encode_command, _RESUMES))

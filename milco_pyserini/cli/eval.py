@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,11 +78,6 @@ class EvalOptions:
 @dataclass(frozen=True)
 class MeasuresOptions:
     """List the measures of milco eval -m, with their sources."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
-    return dispatch(PROG, SUBCOMMANDS, argv, Subcommand(EvalOptions, _evaluate, "nothing was written"))
 
 
 def _list_measures(options: MeasuresOptions) -> None:
@@ -233,3 +229,4 @@ def _summary(evaluation: "Evaluation", with_peer: bool) -> str:
 
 
 SUBCOMMANDS = {"measures": Subcommand(MeasuresOptions, _list_measures)}
+main = partial(dispatch, PROG, SUBCOMMANDS, Subcommand(EvalOptions, _evaluate, "nothing was written"))

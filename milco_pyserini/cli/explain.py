@@ -1,8 +1,8 @@
 """milco explain: why documents match a query."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -144,6 +144,4 @@ def _validate(options: ExplainOptions) -> None:
         validate_output_file(options.html, options.overwrite, "html")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_command("milco explain", ExplainOptions, command, argv, interrupted="nothing was written")
+main = partial(run_command, "milco explain", ExplainOptions, command, interrupted="nothing was written")

@@ -6,8 +6,9 @@ milco index tune --index indexes/miracl-ar.seismic: find the fastest settings th
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -158,8 +159,4 @@ SUBCOMMANDS = {
     "update": Subcommand(UpdateOptions, update, "the index is unchanged"),
     "tune": Subcommand(TuneOptions, tune, "the index is unchanged"),
 }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
-    return dispatch("milco index", SUBCOMMANDS, argv, Subcommand(IndexOptions, command, "no index was written"))
+main = partial(dispatch, "milco index", SUBCOMMANDS, Subcommand(IndexOptions, command, "no index was written"))

@@ -56,7 +56,7 @@ def run_command(
     prog: str,
     options_class: type[OptionsT],
     command: Callable[[OptionsT], int | None],
-    argv: Sequence[str] | None,
+    argv: Sequence[str] | None = None,
     interrupted: str = "",
     subcommands: Subcommands = _NONE,
     defaults: Callable[[Sequence[str]], Any] = lambda argv: None,
@@ -79,12 +79,12 @@ def run_command(
     return program.run(prog, parse_and_run, interrupted, flags_of(options_class))
 
 
-def dispatch(prog: str, subcommands: Subcommands, argv: Sequence[str] | None, default: Subcommand | str) -> int:
+def dispatch(prog: str, subcommands: Subcommands, default: Subcommand | str, argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that argv begins with; return the exit code.
 
     Args:
-        argv: the arguments; None for those of this process.
         default: the command without a subcommand, or the summary of one that always has a subcommand.
+        argv: the arguments; None for those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else ""

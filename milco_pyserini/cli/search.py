@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -369,8 +370,4 @@ SUBCOMMANDS = {
     "fuse": Subcommand(FuseOptions, fuse, "no run was written"),
     "rerank": Subcommand(RerankOptions, rerank, "no run was written"),
 }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
-    return dispatch("milco search", SUBCOMMANDS, argv, Subcommand(SearchOptions, command, "no run was written"))
+main = partial(dispatch, "milco search", SUBCOMMANDS, Subcommand(SearchOptions, command, "no run was written"))

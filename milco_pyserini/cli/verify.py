@@ -1,8 +1,9 @@
 """milco verify PATH: compare every file of a vector store or an index with the checksums of its manifest."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
@@ -134,6 +135,4 @@ def _write(line: str) -> None:
     sys.stdout.write(f"{printable(line)}\n")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run milco verify; return its exit code."""
-    return run_command("milco verify", VerifyOptions, verify, argv)
+main = partial(run_command, "milco verify", VerifyOptions, verify)

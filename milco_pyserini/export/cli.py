@@ -1,8 +1,9 @@
 """milco export --to TARGET --vectors DIR: hand a vector store to another search engine."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
@@ -132,12 +133,10 @@ def command(options: ExportOptions) -> None:
         export_files(export, target, output, options.overwrite)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
-    return run_command(
-        "milco export",
-        ExportOptions,
-        command,
-        argv,
-        interrupted="no files were written; with --url, rerun the same command to resume",
-    )
+main = partial(
+    run_command,
+    "milco export",
+    ExportOptions,
+    command,
+    interrupted="no files were written; with --url, rerun the same command to resume",
+)

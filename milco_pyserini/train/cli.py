@@ -66,11 +66,7 @@ SUBCOMMANDS = {
     "mine": Subcommand(MineOptions, run_mine, _RESUME_PARTS),
     "score": Subcommand(ScoreOptions, run_score, _RESUME_PARTS),
 }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    return dispatch(PROG, SUBCOMMANDS, argv, SUMMARY)
+main = partial(dispatch, PROG, SUBCOMMANDS, SUMMARY)
 
 
 def validate_installation(*further: str) -> None:

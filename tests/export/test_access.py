@@ -162,8 +162,8 @@ def test_each_fault_has_its_own_fix(status: int, kind: str, reason: str, fix: st
 
 def test_faults_format() -> None:
     """Every row of the table renders, with and without the advice to resume."""
-    for fault in FAULTS:
-        assert "{" not in fault.fix.format(again="Run the same command again: it resumes.")
+    for _, _, fix in FAULTS:
+        assert "{" not in fix.format(again="Run the same command again: it resumes.")
 
 
 def test_replicas_need_nodes(store: Path, capsys: pytest.CaptureFixture) -> None:

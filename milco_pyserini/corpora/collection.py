@@ -104,8 +104,9 @@ class _Records(Generic[RecordT]):
             lambda: ((record.id, _place(where, number)) for where, number, record in self._source.read(_skip))
         )
         if duplicate is not None:
-            more = f" ({duplicate.total:,} ids have duplicates)" if duplicate.total > 1 else ""
-            raise MilcoError(f"duplicate id {shown(duplicate.id)}: {duplicate.first} and {duplicate.second}{more}")
+            identity, place, other, total = duplicate
+            more = f" ({total:,} ids have duplicates)" if total > 1 else ""
+            raise MilcoError(f"duplicate id {shown(identity)}: {place} and {other}{more}")
         if self._published not in (None, len(ids)):
             log(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
         return RecordsReport(len(ids), skipped, digest.hexdigest(), first)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from milco_pyserini.errors import shown
 
@@ -123,15 +123,6 @@ def _json_type(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-class DuplicateId(NamedTuple):
-    """An id of two records: their places, and how many ids have duplicates in total."""
-
-    id: str
-    first: Hashable
-    second: Hashable
-    total: int
-
-
 class SeenIds:
     """Finds duplicate ids among millions with 8 bytes of memory each: their hashes, which candidates must share."""
 
@@ -145,8 +136,10 @@ class SeenIds:
         """Remember an id."""
         self._hashes.append(hash(identity))
 
-    def find_duplicate(self, reread: Callable[[], Iterable[tuple[str, Hashable]]]) -> DuplicateId | None:
-        """Return the first id that occurs in two places, or None.
+    def find_duplicate(
+        self, reread: Callable[[], Iterable[tuple[str, Hashable]]]
+    ) -> tuple[str, Hashable, Hashable, int] | None:
+        """Return the first id that occurs in two places, these, and the number of such ids; None if there is none.
 
         Args:
             reread: yields each id once more with its place. Called only if hashes are equal, which may be by chance.
@@ -160,5 +153,5 @@ class SeenIds:
         places: dict[str, Hashable] = {}
         for identity, place in reread() if candidates else ():
             if hash(identity) in candidates and places.setdefault(identity, place) != place:
-                return DuplicateId(identity, places[identity], place, len(repeated))
+                return identity, places[identity], place, len(repeated)
         return None

@@ -126,7 +126,7 @@ class CheckedDocuments:
         ids = (docid for docid, _ in self._source.vectors())
         duplicate = self._seen.find_duplicate(lambda: ((docid, place) for place, docid in enumerate(ids)))
         if duplicate is not None:
-            raise MilcoError(f"{self._source.path}: two documents have the id {shown(duplicate.id)}")
+            raise MilcoError(f"{self._source.path}: two documents have the id {shown(duplicate[0])}")
 
     def _count(self, ids: list[str], impacts: Sequence[float] | NDArray[Any], postings: int) -> None:
         """Validate ids and the sums of impacts of documents, and count them."""

@@ -30,7 +30,6 @@ class ListOptions:
 
     benchmarks: tuple[str, ...] = option((), positional=True, metavar="BENCHMARK", help="only these benchmarks")
     names: bool = option(False, help="every name of a corpus and of topics, with its size")
-    json: bool = option(False, help="everything as JSON")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class DetectOptions:
 
 
 def list_benchmarks(options: ListOptions) -> None:
-    """Print the benchmarks, their names, or both as JSON."""
+    """Print the benchmarks, or all of their names."""
     from milco_pyserini.corpora.catalog import BENCHMARKS
 
     for name in options.benchmarks:
@@ -77,21 +76,7 @@ def list_benchmarks(options: ListOptions) -> None:
             raise unknown_name("benchmark", name, BENCHMARKS)
     names = options.benchmarks or tuple(BENCHMARKS)
     benchmarks = [benchmark for name, benchmark in BENCHMARKS.items() if name in names]
-    if options.json:
-        records = {
-            benchmark.name: {
-                "title": benchmark.title,
-                "languages": list(benchmark.languages),
-                **_provenance(benchmark),
-                **_names(benchmark),
-            }
-            for benchmark in benchmarks
-        }
-        sys.stdout.write(json.dumps(records, ensure_ascii=False, indent=2) + "\n")
-    elif options.names:
-        sys.stdout.write(_name_table(benchmarks))
-    else:
-        sys.stdout.write("\n".join(map(_summary, benchmarks)))
+    sys.stdout.write(_name_table(benchmarks) if options.names else "\n".join(map(_summary, benchmarks)))
 
 
 def show_names(options: ShowOptions) -> None:

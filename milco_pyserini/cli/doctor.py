@@ -103,13 +103,13 @@ def java() -> Iterator[Result]:
         yield GOOD, "Anserini", f"{jar} ({done.stdout.strip()})"
 
 
-def encoders(name: str = "") -> Iterator[Result]:
+def encoders(name: str | None = None) -> Iterator[Result]:
     """Load an encoder, by default the embedded one, and compare its weights with those that its authors publish."""
     from milco_pyserini.encode.opening import load_encoder
     from milco_pyserini.io.hub import cached_snapshot
     from milco_pyserini.model.checkpoint import weight_files
 
-    loaded = load_encoder(name or MINI, device="cpu", dtype="float32")
+    loaded = load_encoder(MINI if name is None else name, device="cpu", dtype="float32")
     text, weights = PUBLISHED.get(Path(loaded.name.partition("@")[0]).name, ("Where does the river begin?", {}))
     found = loaded.encode(text).to_dicts(loaded.vocabulary)[0]
     yield GOOD, "encoder", f"{loaded!r}: {len(found)} terms for {text!r}"
@@ -122,7 +122,7 @@ def encoders(name: str = "") -> Iterator[Result]:
         what = f"{len(weights) - len(wrong)} of {len(weights)} are as published for {text!r}"
         reason = "the network is read otherwise than by its authors, or is of another revision (NAME@REVISION)"
         yield (MISSING, "published weights", what, *wrong, reason) if wrong else (GOOD, "published weights", what)
-    elif name:
+    elif name is not None:
         yield NOTE, "published weights", f"none are known of {name}, only of {', '.join(PUBLISHED)}"
     else:
         with contextlib.suppress(MilcoError):
@@ -149,9 +149,11 @@ def examine(title: str, check: Callable[[], Iterable[Result]]) -> Iterator[Resul
 def _report(options: DoctorOptions) -> int:
     """Print the result of each check as it is made; return the exit code."""
     missing = []
-    named = {"Encoder": partial(encoders, options.encoder)} if options.encoder else {}
+    checks: dict[str, Callable[[], Iterable[Result]]] = {check.__name__.capitalize(): check for check in CHECKS}
+    if options.encoder is not None:
+        checks = {"Encoder": partial(encoders, options.encoder)}
     sys.stdout.write(f"milco_pyserini {__version__}\n")
-    for title, check in (named or {check.__name__.capitalize(): check for check in CHECKS}).items():
+    for title, check in checks.items():
         sys.stdout.write(f"\n{title}\n")
         for state, name, what, *fix in examine(title, check):
             missing += [name] * (state == MISSING)

@@ -105,7 +105,7 @@ class LanguagesPictureOptions(PictureOptions):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 2 for bad input, 130 for Ctrl-C."""
-    return dispatch(PROG, SUBCOMMANDS, argv, "Draw what milco analyze and milco eval report.")
+    return dispatch(PROG, SUBCOMMANDS, "Draw what milco analyze and milco eval report.", argv)
 
 
 def _statistics(options: StatisticsPictureOptions) -> None:

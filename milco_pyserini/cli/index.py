@@ -133,7 +133,8 @@ def update(options: UpdateOptions) -> None:
     from milco_pyserini.index.update import read_docids
 
     delete = None if options.delete is None else read_docids(options.delete)
-    source, request = options.vectors, dict(vars(options.request))
+    source: Any = options.vectors
+    request = dict(vars(options.request))
     if source is None and request["corpus"] is not None:
         source = open_corpus(request.pop("corpus"))
     open_index(options.index).update(source, since=options.since, delete=delete, **cast(Any, request))

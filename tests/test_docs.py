@@ -44,6 +44,7 @@ PAGES = [README, *sorted(set(DOCS.glob("*.md")) - {INDEX})]
 NEEDS = {
     "indexing.md": ("qdrant_edge", "py3langid"),
     "memory.md": ("mcp.server.mcpserver", "py3langid"),
+    "onnx.md": ("onnx", "onnxscript", "fastembed"),
     "seismic.md": ("seismic", "faiss"),
     "reproducing.md": ("faiss",),
     "training.md": ("accelerate", "tensorboard"),

@@ -1,4 +1,4 @@
-"""milco export --to TARGET --vectors DIR: hand a vector store to another search engine."""
+"""milco export --to TARGET --vectors DIR: hand a vector store to another search engine, or an encoder to ONNX."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from milco_pyserini.cli.parser import run_command
+from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.options import ShardOptions, option
@@ -88,6 +88,22 @@ class ExportOptions(ShardOptions):
             yield ParameterError("url", None, "is empty", "Give the URL of a running server.")
 
 
+@dataclass(frozen=True)
+class OnnxOptions:
+    """Write an encoder as an ONNX graph: both views and the selection of terms, to run without torch and milco.
+
+    The graph runs in onnxruntime of any language, next to the tokenizer and the names of the terms. Its weights are
+    compared with those of the encoder.
+
+      milco export onnx --encoder mini
+    """
+
+    encoder: str = option(metavar="NAME|DIR", help="checkpoint: hub name, directory, or mini (embedded)")
+    output: Path | None = option(None, metavar="DIR", help="directory of the graph (default: exports/NAME.onnx)")
+    dtype: str = option("float32", choices=("float32", "int8"), help="precision of the weights")
+    overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
+
+
 def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.export.access import Access
@@ -133,10 +149,21 @@ def command(options: ExportOptions) -> None:
         export_files(export, target, output, options.overwrite)
 
 
-main = partial(
-    run_command,
-    "milco export",
-    ExportOptions,
-    command,
-    interrupted="no files were written; with --url, rerun the same command to resume",
-)
+def onnx_command(options: OnnxOptions) -> None:
+    """Export an encoder. Raises MilcoError before its network is loaded if it is of another kind."""
+    from milco_pyserini.model.checkpoint import Checkpoint, Kind
+
+    checkpoint = Checkpoint.open(options.encoder).fetch()
+    if checkpoint.kind not in (Kind.MILCO, Kind.MASKED_LANGUAGE_MODEL, Kind.M3):
+        rule = "has no graph: MILCO checkpoints, BGE-M3 and masked language models such as SPLADE have one"
+        raise ParameterError("encoder", options.encoder, rule)
+    from milco_pyserini.encode.opening import open_encoder
+    from milco_pyserini.export.onnx import export_encoder
+
+    output = options.output or EXPORTS / f"{directory_name(checkpoint.name)}.onnx"
+    export_encoder(open_encoder(checkpoint, "cpu", "float32"), output, options.dtype, options.overwrite)
+
+
+SUBCOMMANDS = {"onnx": Subcommand(OnnxOptions, onnx_command, "nothing was written")}
+_INTERRUPTED = "no files were written; with --url, rerun the same command to resume"
+main = partial(dispatch, "milco export", SUBCOMMANDS, Subcommand(ExportOptions, command, _INTERRUPTED))

@@ -35,7 +35,7 @@ from milco_pyserini.model.pooling import VOCABULARY_CHUNK, log_saturation
 from milco_pyserini.sparse import SOURCE
 
 GRAPH, WEIGHTS, TERMS = "model.onnx", "model.onnx.data", "terms.txt"
-# That of Anserini's onnxruntime, 1.17: operators of opset 18, and the format of files before version 10.
+# Anserini has onnxruntime 1.17: it reads operators of opset 18, and files before version 10.
 _OPSET, _IR_VERSION = 18, 9
 # Bytes of weights within the graph's file: a protobuf has at most 2 GB.
 _ONE_FILE = 2**30
@@ -77,12 +77,15 @@ class EncoderGraph(nn.Module):
         kept = torch.ones(model.config.encoder.vocab_size)
         kept[dropped] = 0
         self.register_buffer("kept", kept)
+        # Constants of the graph: the quantizer does not see through slices of one matrix.
+        self.decoder = nn.ParameterList(model.decoder.weight.detach().split(VOCABULARY_CHUNK))
+        self.bias = nn.ParameterList(model.decoder.bias.detach().split(VOCABULARY_CHUNK))
         self.views = (["pivot"] if len(model.decoder.weight) else []) + ([SOURCE] if source_size else [])
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return what the outputs of the graph are.
+        """Return the outputs of the graph.
 
         Args:
             input_ids, attention_mask: int64 [B, S], padded on the right.
@@ -106,7 +109,7 @@ class EncoderGraph(nn.Module):
             else:
                 # A padded position becomes a copy of <s>, which the maximum already includes.
                 states = torch.where(mask.unsqueeze(-1), projected, projected[:, :1])
-                chunks = zip(*(part.split(VOCABULARY_CHUNK) for part in model.decoder.parameters()), strict=True)
+                chunks = zip(self.decoder, self.bias, strict=True)
                 weights = log_saturation(torch.cat([functional.linear(states, *part).amax(1) for part in chunks], 1))
             passages.append(_strongest(weights, getattr(config, f"{view}_top_k", None)))
             queries.append(_strongest(passages[-1], getattr(config, f"query_{view}_top_k", None)))
@@ -210,7 +213,9 @@ def _write_tokenizer(encoder: MilcoEncoder, directory: Path) -> None:
     """Write the terms, one per line in the order of their columns, the tokenizer, and the lengths of texts."""
     config, tokenizer = encoder.config, encoder.tokenizer.tokenizer
     padding = config.encoder.pad_token_id
-    (directory / TERMS).write_text("".join(f"{term}\n" for term in encoder.vocabulary.terms), encoding="utf-8")
+    columns = None if SOURCE in encoder.views else encoder.vocabulary.english_size
+    terms = "".join(f"{term}\n" for term in encoder.vocabulary.terms[:columns])
+    (directory / TERMS).write_text(terms, encoding="utf-8", newline="\n")
     tokenizer.save(str(directory / "tokenizer.json"))
     piece = encoder.tokenizer.pieces[padding]
     values = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.passage_max_length}
@@ -233,7 +238,7 @@ def _difference(encoder: MilcoEncoder, graph: Path) -> float:
     names = [node.name for node in session.get_inputs()]
     outputs = session.run(["query", "passage"], dict(zip(names, (*rows, np.zeros_like(rows[0])), strict=False)))
     both = encoder.encode_query(_CHECKED), encoder.encode_document(_CHECKED)
-    pairs = zip(outputs, (batch.to_scipy().toarray() for batch in both), strict=True)
+    pairs = [(actual, batch.to_scipy(actual.shape[1]).toarray()) for actual, batch in zip(outputs, both, strict=True)]
     return max(float(np.abs(np.sort(actual) - np.sort(expected)).max()) for actual, expected in pairs)
 
 
@@ -247,7 +252,7 @@ def _strongest(weights: Tensor, limit: int | None) -> Tensor:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what exporter and quantizer log about themselves from stderr."""
+    """Keep the logs of exporter and quantizer from stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

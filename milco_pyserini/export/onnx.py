@@ -70,6 +70,8 @@ class EncoderGraph(nn.Module):
         dropped: token ids that are not source terms.
     """
 
+    kept: Tensor
+
     def __init__(self, model: SparseEncoderModel, source_size: int, dropped: list[int]) -> None:
         super().__init__()
         self.model = model
@@ -95,14 +97,13 @@ class EncoderGraph(nn.Module):
             Terms int64 [n] and weights float32 [n] of the queries' entries, row by row; and float32 [B, V], the weights
             of all terms of each text as a query, and as a passage.
         """
-        model, config, mask = self.model, self.model.config, attention_mask.bool()
+        model, head, config, mask = self.model, self.model.echo, self.model.config, attention_mask.bool()
         hidden = model.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         projected = model.connector(hidden)
         passages, queries = [], []
         for view in self.views:
-            if view == SOURCE:
-                states = projected if model.echo.variant == "paper" else hidden
-                echo = model.echo(states, mask) * self.kept[input_ids]
+            if head is not None and view == SOURCE:
+                echo = head(projected if head.variant == "paper" else hidden, mask) * self.kept[input_ids]
                 reduce = "amax" if config.source_pool == "max" else "sum"
                 weights = echo.new_zeros(echo.shape[0], self.source_size).scatter_reduce(1, input_ids, echo, reduce)
                 weights = torch.relu(weights)
@@ -134,9 +135,9 @@ def export_encoder(
     """
     for package in ("onnx", "onnxscript"):
         require_package(package, "onnx", "milco export onnx")
-    if encoder.query_encoder is not encoder or not isinstance(encoder.model, SparseEncoderModel):
+    if not isinstance(encoder.model, SparseEncoderModel):
         raise MilcoError(f"encoder {encoder.name} has no graph: MILCO, BGE-M3 and masked language models have one")
-    determining = {
+    determining: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "target": "onnx",
         "encoder": encoder.name,

@@ -18,7 +18,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.export.directory import FORMAT_VERSION, is_export
 from milco_pyserini.io.artifact import Action, Artifact
-from milco_pyserini.io.files import atomic_directory, scratch_directory, write_json
+from milco_pyserini.io.files import atomic_directory, write_json
 from milco_pyserini.io.manifest import (
     MANIFEST,
     DamagedError,
@@ -79,7 +79,7 @@ class EncoderGraph(nn.Module):
         kept = torch.ones(model.config.encoder.vocab_size)
         kept[dropped] = 0
         self.register_buffer("kept", kept)
-        # Constants of the graph: the quantizer does not see through slices of one matrix.
+        # Constants of the graph: slices of one matrix would be computed in every run, and not be quantized.
         self.decoder = nn.ParameterList(model.decoder.weight.detach().split(VOCABULARY_CHUNK))
         self.bias = nn.ParameterList(model.decoder.bias.detach().split(VOCABULARY_CHUNK))
         self.views = (["pivot"] if len(model.decoder.weight) else []) + ([SOURCE] if source_size else [])
@@ -192,22 +192,40 @@ def _write_graph(encoder: MilcoEncoder, dtype: str, directory: Path) -> None:
         program.model.ir_version = _IR_VERSION
         # Metadata of the exporter: paths of this machine.
         ClearMetadataAndDocStringPass()(program.model)
-        size = sum(tensor.nbytes for tensor in {*graph.parameters(), *graph.buffers()})
-        external = WEIGHTS if size > _ONE_FILE else None
-        if dtype == "float32":
-            onnx_ir.save(program.model, directory / GRAPH, external_data=external)
-            return
-        from onnxruntime.quantization import QuantType, quantize_dynamic
+        if dtype == "int8":
+            _quantize(program.model.graph)
+        size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
+        onnx_ir.save(program.model, directory / GRAPH, external_data=WEIGHTS if size > _ONE_FILE else None)
 
-        with scratch_directory(directory / GRAPH) as scratch:
-            onnx_ir.save(program.model, scratch / GRAPH, external_data=external)
-            quantize_dynamic(
-                scratch / GRAPH,
-                directory / GRAPH,
-                per_channel=True,
-                weight_type=QuantType.QInt8,
-                use_external_data_format=external is not None,
-            )
+
+def _quantize(graph: Any) -> None:
+    """Replace the matrices of a graph by integers of 8 bits and scales, which onnxruntime multiplies when it loads it.
+
+    Products stay float32: with onnxruntime's dynamic quantization, where their inputs have 8 bits, too, milco-mini
+    loses a tenth of its nDCG@10 on the sample.
+    """
+    import onnx_ir
+
+    for matrix in [value for value in graph.initializers.values() if len(value.const_value.shape) == 2]:
+        values = matrix.const_value.numpy()
+        if values.dtype != np.float32:
+            continue
+        # A scale for each row of a table, or for each output of a product.
+        axis = 1 if any(node.op_type == "Gather" for node in matrix.consumers()) else 0
+        scales = np.maximum(np.abs(values).max(axis=axis, keepdims=True) / 127, np.finfo(np.float32).tiny)
+        arrays = {"int8": np.rint(values / scales).astype(np.int8), "scales": scales}
+        parts = [
+            onnx_ir.val(f"{matrix.name}.{name}", const_value=onnx_ir.tensor(array, name=f"{matrix.name}.{name}"))
+            for name, array in arrays.items()
+        ]
+        cast = onnx_ir.node("Cast", parts[:1], {"to": int(onnx_ir.DataType.FLOAT)})
+        product = onnx_ir.node("Mul", [cast.outputs[0], parts[1]])
+        graph.insert_before(graph[0], [cast, product])
+        for node, place in list(matrix.uses()):
+            node.replace_input_with(place, product.outputs[0])
+        del graph.initializers[matrix.name]
+        for part in parts:
+            graph.register_initializer(part)
 
 
 def _write_tokenizer(encoder: MilcoEncoder, directory: Path) -> None:
@@ -253,7 +271,7 @@ def _strongest(weights: Tensor, limit: int | None) -> Tensor:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the logs of exporter and quantizer from stderr."""
+    """Keep the exporter's logs from stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

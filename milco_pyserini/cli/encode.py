@@ -3,6 +3,7 @@
 milco encode query-table --encoder omai-research/milco-650m --output tables/milco: queries without the model.
 """
 
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -76,18 +77,32 @@ class EncodeOptions(EncodePlan, ShardOptions):
 
 @dataclass(frozen=True)
 class QueryTableOptions(DeviceOptions):
-    """Encode every token of an encoder alone: a table that encodes queries without a network.
+    """Make a table of terms that encodes queries without a network.
 
     The table takes the place of its encoder for queries, in well under a millisecond: as --encoder of milco encode
-    --topics, milco search and milco serve. An interrupted run is resumed by the same command.
+    --topics, milco search and milco serve. Every token is encoded alone. With --train, texts are encoded, too, and the
+    table is trained so that its queries are near theirs: translations train it for their language, as does a file of
+    your own queries, LANG-en.tsv with the query in both columns. An interrupted run is resumed by the same command.
 
-      milco encode query-table --encoder mini --output tables/mini
+      milco encode query-table --encoder mini --train bitext --output tables/mini
       milco search --index indexes/sample.lucene --encoder tables/mini --query "Wer entdeckte das Penicillin?"
     """
 
     encoder: str = option(metavar="NAME|DIR", help="checkpoint: hub name, directory, or mini (embedded)")
     output: Path = option(metavar="DIR", help="directory of the table")
-    top_k: int = option(10, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
+    train: tuple[str, ...] = option(
+        (),
+        metavar="BITEXT",
+        help="texts to train with: files LANG-en.tsv(.gz) of text TAB English text, directories of them, or "
+        "collections, as milco train sap takes; the English text is encoded",
+    )
+    train_size: int = option(
+        100_000, minimum=1, metavar="N", requires="train", help="English texts to encode, drawn at random"
+    )
+    top_k: int = option(16, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
+    query_top_k: int = option(
+        20, minimum=1, metavar="K", requires="train", help="pivot terms of a query, the strongest"
+    )
     overwrite: bool = option(False, help="replace a table at --output")
 
 
@@ -131,10 +146,25 @@ def make_query_table(options: QueryTableOptions) -> None:
     checkpoint = Checkpoint.open(options.encoder).fetch()
     if not options.output.exists():
         validate_writable(options.output)
+    texts = read_training_texts(options.train, options.train_size) if options.train else ()
     encoder = open_encoder(checkpoint, options.device, options.dtype)
-    table = QueryTable.build(encoder, options.output, options.top_k, options.overwrite)
-    size = size_on_disk(options.output) / 1e6
-    log(f"{options.output} has {counted(len(table.vectors), 'token')} in {size:.1f} MB: pass it as --encoder")
+    limits = options.top_k, options.query_top_k
+    table = QueryTable.build(encoder, options.output, texts, *limits, overwrite=options.overwrite)
+    size, rows = size_on_disk(options.output) / 1e6, counted(len(table.vectors), "row")
+    log(f"{options.output} has {rows} in {size:.1f} MB: pass it as --encoder")
+
+
+def read_training_texts(names: Sequence[str], size: int) -> list[tuple[str, str]]:
+    """Return the texts of bitext with their English texts, of which there are at most so many, drawn by a fixed seed.
+
+    Raises MilcoError as open_bitext() does.
+    """
+    from milco_pyserini.train.data.bitext import open_bitext
+
+    pairs = [(pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()]
+    english = list(dict.fromkeys(text for _, text in pairs))
+    drawn = set(random.Random(0).sample(english, min(size, len(english))))
+    return [pair for pair in pairs if pair[1] in drawn]
 
 
 def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:

@@ -150,7 +150,8 @@ def encode_corpus(
     wanted = structs.replace(wanted, **plan.manifest_fields(), **encoder_fields(checkpoint, loaded, devices[0], topics))
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
-        old.validate(structs.replace(wanted, query_table_top_k=wanted.query_table_top_k or None))
+        table = {name: getattr(wanted, name) or None for name in ("query_table_top_k", "query_table_training")}
+        old.validate(structs.replace(wanted, **table))
         old.load()
     num_parts = -(-report.records // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)

@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, warn
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.network import BATCH_SIZE, Network, load_checkpoint
+from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
-from milco_pyserini.model.layouts import model_card, write_sentence_transformers_files
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
-from milco_pyserini.model.weights import NetworkWeights, weight_hash
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
 if TYPE_CHECKING:
+    import torch
+
     from milco_pyserini.model.modeling import SparseEncoderModel
+    from milco_pyserini.model.weights import NetworkWeights
 
 # Embedding matrices may have more rows than the tokenizer has pieces, rounded up to a multiple of 64, 128 or (mDeBERTa)
 # 1,000.
@@ -89,11 +89,13 @@ class MilcoEncoder:
         tokenizer: TextTokenizer,
         english_tokenizer: Tokenizer,
         name: str,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
+        device: "str | torch.device" = "auto",
+        dtype: "str | torch.dtype" = "auto",
         english_prefix: str = "",
         query_encoder: "MilcoEncoder | None" = None,
     ) -> None:
+        from milco_pyserini.encode.network import Network
+
         self.name = name
         self._requested_dtype = dtype
         self._query_encoder = query_encoder
@@ -103,16 +105,16 @@ class MilcoEncoder:
         english = TextTokenizer(english_tokenizer, f"the English tokenizer of {name}").pieces
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
-        network = model.eval() if isinstance(model, torch.nn.Module) else model
+        network = model.eval() if hasattr(model, "eval") else model
         placement = self._choose(device, network.config)
-        self.network = Network(network, name, tokenizer, self.vocabulary.english_size, *placement)
+        self.network: ViewEncoder = Network(network, name, tokenizer, self.vocabulary.english_size, *placement)
 
     @classmethod
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike | Checkpoint = DEFAULT_ENCODER,
-        device: str | torch.device = "auto",
-        dtype: str | torch.dtype = "auto",
+        device: "str | torch.device" = "auto",
+        dtype: "str | torch.dtype" = "auto",
         english_prefix: str = "",
         revision: str | None = None,
         **variants: Any,
@@ -139,15 +141,15 @@ class MilcoEncoder:
             f"{len(self.vocabulary):,} terms)"
         )
 
-    def to(self, device: str | torch.device) -> Self:
+    def to(self, device: "str | torch.device") -> Self:
         """Move to another device with the next text; return self. dtype "auto" is chosen again."""
         self.network = self.network.on(*self._choose(device, self.config))
         if self._query_encoder is not None:
             self._query_encoder.to(device)
         return self
 
-    def _choose(self, device: str | torch.device, config: Any) -> tuple[torch.device, torch.dtype]:
-        chosen = device if isinstance(device, torch.device) else choose_device(device)
+    def _choose(self, device: "str | torch.device", config: Any) -> "tuple[torch.device, torch.dtype]":
+        chosen = choose_device(device) if isinstance(device, str) else device
         cpu_dtype = getattr(config, "cpu_dtype", None)
         if self._requested_dtype == "int8" and config.encoder.hidden_size < _INT8_WIDTH:
             warn(f"dtype int8 gains nothing for {self.name}: it is for networks of a width of {_INT8_WIDTH} or more")
@@ -168,7 +170,7 @@ class MilcoEncoder:
         return self.network.config
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> "torch.device | str":
         """Where texts are encoded."""
         return self.network.device
 
@@ -188,6 +190,8 @@ class MilcoEncoder:
 
         weight_hash is over every tensor's name, shape and float32 values, tokenizer_hash over both tokenizers.
         """
+        from milco_pyserini.model.weights import weight_hash
+
         tokenizers = self.tokenizer.tokenizer, self.english_tokenizer
         return {"weight_hash": weight_hash(self.network.state_dict()), "tokenizer_hash": hash_tokenizers(*tokenizers)}
 
@@ -323,6 +327,7 @@ class MilcoEncoder:
 
         An existing model card is kept. Raises MilcoError for a masked language model, whose head MILCO's layout lacks.
         """
+        from milco_pyserini.model.layouts import model_card, write_sentence_transformers_files
         from milco_pyserini.model.modeling import MilcoModel
 
         if not isinstance(self.model, MilcoModel):
@@ -370,6 +375,8 @@ class MilcoEncoder:
 
 def load(checkpoint: Checkpoint, *options: Any, **variants: Any) -> MilcoEncoder:
     """Load a MILCO checkpoint. options: device, dtype, english_prefix; variants: as for from_pretrained()."""
+    from milco_pyserini.encode.network import load_checkpoint
+
     model = load_checkpoint(checkpoint, variants)
     return MilcoEncoder(model, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)
 

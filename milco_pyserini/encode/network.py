@@ -15,24 +15,20 @@ from torch.nn import functional
 from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.errors import Message, MilcoError, unknown_name
+from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
 from milco_pyserini.model.checkpoint import Checkpoint, token_limit
-from milco_pyserini.model.configuration import QUERY_LIMITS, NetworkConfig, is_plain
+from milco_pyserini.model.configuration import NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.quantized import Weights
-from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.model.weights import NetworkWeights, make_config
-from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.batch import validate_finite
-from milco_pyserini.sparse.pruning import PruningRule
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import MilcoModel
-
-BATCH_SIZE = 512
 
 
 def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
@@ -58,25 +54,16 @@ def make_network(
 
 
 @dataclass(eq=False, repr=False)
-class Network:
+class Network(ViewEncoder):
     """A network bound to a device; weights are copied when the first text is encoded.
 
     Args:
         _source: modules of torch, or the weights of a checkpoint, which are made modules only where they are needed.
-        tokenizer: its special tokens are not terms of the source view if the configuration drops them.
-        english_size: number of pivot terms.
-        dtype: of the matrix products.
+        name, tokenizer, english_size, device, dtype: as for ViewEncoder.
     """
 
-    _source: Any
-    name: str
-    tokenizer: TextTokenizer
-    english_size: int
     device: torch.device
     dtype: torch.dtype
-
-    # False for encoders of queries only (QueryTable).
-    encodes_documents = True
 
     def on(self, device: torch.device, dtype: torch.dtype) -> "Network":
         """Return the same network on another device or with another dtype."""
@@ -94,44 +81,15 @@ class Network:
         return self._source
 
     @property
-    def config(self) -> Any:
-        """Sizes and variants: the fields of MilcoConfig."""
-        return self._source.config
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """The views that it has."""
-        has = {PIVOT: self.config.english_vocab_size > 0, SOURCE: self.config.echo}
-        return tuple(view for view in VIEWS if has[view])
-
-    def resolve_views(self, views: str | Sequence[str] | None) -> tuple[str, ...]:
-        """Return the views to encode, all by default. Raises MilcoError for a view that the checkpoint lacks."""
-        views = (views,) if isinstance(views, str) else views
-        for view in views or ():
-            if view not in VIEWS:
-                raise unknown_name("view", str(view), VIEWS)
-            if view not in self.views:
-                lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
-                other = " ".join(self.views)
-                fix = Message("Use {views}.", views=other)
-                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view", fix)
-        return tuple(views or self.views)
-
-    @property
     def token_limit(self) -> int:
         """The number of tokens, special ones included, that it has positions for."""
         if hasattr(self._source, "encoder"):
             return token_limit(self._source.encoder, self.config.encoder)
         return self.config.token_limit
 
-    def validate_length(self, max_length: int) -> None:
-        """Raise MilcoError for a maximum length in tokens that it has no positions for."""
-        if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
-            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
-
     @property
-    def has_token_states(self) -> bool:
-        """True if tokens have states; encoders of sentence-transformers and query tables only have weights."""
+    def has_token_states(self) -> bool:  # type: ignore[override]
+        """True if tokens have states."""
         return not getattr(self._source, "returns_weights", False)
 
     def state_dict(self) -> Weights:
@@ -157,18 +115,7 @@ class Network:
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Return the vectors of tokenized texts in their order, batched by length.
-
-        Args:
-            rows: token ids, special ones included; a row without tokens has an empty vector.
-            views: the views to encode.
-            batch_size: the most texts in one forward pass.
-            names: the texts' ids, for errors.
-            report: called for each batch with its numbers of texts and tokens.
-
-        Raises:
-            MilcoError: a weight is not finite.
-        """
+        """Return the vectors of tokenized texts in their order, batched by length. Arguments as for ViewEncoder."""
         order = np.argsort([len(row) for row in rows], kind="stable")
         filled = [rows[number] for number in order if rows[number]]
         parts = [empty_batch(len(rows) - len(filled), self.english_size)]
@@ -188,22 +135,6 @@ class Network:
             lambda row: names[row] if names else self.tokenizer.beginning(rows[row]),
         )
         return self.limit_terms(vectors)
-
-    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
-        """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
-        return self._limit(vectors, self.config.pivot_top_k, self.config.source_top_k)
-
-    def limit_query_terms(self, vectors: SparseBatch) -> SparseBatch:
-        """Return vectors of queries with only the strongest terms of each view that the configuration keeps of them."""
-        limits = (getattr(self.config, name, None) for name in QUERY_LIMITS)
-        return self._limit(vectors, *limits)
-
-    @staticmethod
-    def _limit(vectors: SparseBatch, pivot: int | None, source: int | None) -> SparseBatch:
-        for view, limit in ((PIVOT, pivot), (SOURCE, source)):
-            if limit is not None and vectors.lengths().max(initial=0) > limit:
-                vectors = PruningRule("top-k", limit, view)(vectors)
-        return vectors
 
     @torch.inference_mode()
     def token_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,6 @@ def load_encoder(
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
     with the expected kind, for any other checkpoint.
     """
-    device = choose_device(device)
     return open_encoder(Checkpoint.open(name_or_path, revision), device, dtype, english_prefix)
 
 
@@ -48,8 +47,12 @@ def open_encoder(
     dtype: "str | torch.dtype" = "auto",
     english_prefix: str = "",
 ) -> "MilcoEncoder":
-    """Load the sparse encoder of a checkpoint. Arguments and errors as for load_encoder()."""
-    device = choose_device(device)
+    """Load the sparse encoder of a checkpoint. Arguments and errors as for load_encoder().
+
+    A query table is loaded without torch: its device and dtype have no effect.
+    """
+    if checkpoint.kind is not Kind.QUERY_TABLE:
+        device = choose_device(device)
     if checkpoint.fetch().kind not in _MODULES:
         config = checkpoint.config
         kind = ", ".join(map(str, config.get("architectures") or ())) or f"model_type {config.get('model_type')}"

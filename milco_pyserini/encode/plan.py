@@ -136,12 +136,12 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str, topics: bo
     from milco_pyserini import __version__
 
     # A query table has the hashes of its encoder, and other vectors.
-    top_k = getattr(encoder.config, "top_k", None)
+    table = {f"query_table_{name}": getattr(encoder.config, name, None) for name in ("top_k", "training")}
     return {
         **encoder.hashes,
         "source_prefix": encoder.vocabulary.source_prefix,
         **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS + QUERY_LIMITS * topics},
-        **({"query_table_top_k": top_k} if top_k else {}),
+        **{name: value for name, value in table.items() if value},
         "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,

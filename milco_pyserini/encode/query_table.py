@@ -1,33 +1,47 @@
-"""Queries without a network: every token has a vector of its own, and a query has the largest weights of its tokens."""
+"""Queries without a network: every token, and every frequent pair of tokens, has a row of terms, which a query pools.
+
+It loads no torch.
+"""
 
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from milco_pyserini.console import Progress, Report
+from milco_pyserini.console import Progress, Report, counted, log
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.network import BATCH_SIZE, Network
+from milco_pyserini.encode.table_training import TERMS, TextPair, Units, fit_rows
+from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
-from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, remove_directory, write_json
+from milco_pyserini.io.files import (
+    atomic_directory,
+    checksum_bytes,
+    is_json_with,
+    read_json,
+    remove_directory,
+    write_json,
+)
 from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
 from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
-from milco_pyserini.sparse import PIVOT, SparseBatch
+from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
+from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.pruning import PruningRule
 
-TOP_K = 10
-# Tokens that an interrupted run loses at most.
+# Pivot terms of a token's row, and of a query of a trained table.
+TOP_K, QUERY_TOP_K = 16, 20
+# How rows are pooled: the maximum of what tokens have alone, the sum of what is trained.
+MAX, SUM = "max", "sum"
+# Tokens or texts that an interrupted run loses at most.
 _PART = 8192
 _CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
 # Fields of a checkpoint's configuration that queries need.
@@ -44,24 +58,27 @@ _FIELDS = (
 
 
 class QueryTable(MilcoEncoder):
-    """Encode queries without a network: each term has its largest weight in the vectors of the query's tokens.
+    """Encode queries without a network: each term has the sum, or the maximum, of its weights in the rows of the query.
 
-    A token's vector is what an encoder gives to the token alone, and the maximum is how MILCO pools tokens. A table
-    takes the place of its encoder for queries to documents that were encoded by it: milco encode --topics, milco search
-    and milco serve take its directory as --encoder. It has no context: a word of several tokens is known by its parts.
+    Untrained, a token's row is what an encoder gives to the token alone, and the maximum is how MILCO pools tokens: it
+    has no context. Trained rows are those whose sums are nearest to the encoder's vectors of some texts, and frequent
+    pairs of tokens have rows, too. A table takes the place of its encoder for queries to documents that were encoded by
+    it: milco encode --topics, milco search and milco serve take its directory as --encoder.
 
-    >>> from milco_pyserini import MilcoEncoder
+    >>> from milco_pyserini import MilcoEncoder, load_encoder
     >>> from milco_pyserini.encode.query_table import QueryTable
-    >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini")  # doctest: +SKIP
+    >>> texts = [("Wer erfand das Telefon?", "Who invented the telephone?")]
+    >>> table = QueryTable.build(MilcoEncoder.from_pretrained("mini"), "tables/mini", texts)  # doctest: +SKIP
     >>> table = load_encoder("tables/mini")  # doctest: +SKIP
     >>> table.encode_query("Wer erfand das Telefon?")  # doctest: +SKIP
-    SparseBatch(1 vector, 51 terms, 51.0 per vector)
+    SparseBatch(1 vector, 25 terms, 25.0 per vector)
 
     Args:
-        vectors: of each token of the tokenizer, in the order of their ids.
-        config: checkpoint (its name), weight_hash, token_limit, vocab_size, pad_token_id, and the fields of MilcoConfig
-            that queries need.
+        vectors: the rows, of each token of the tokenizer in the order of their ids, then of each pair.
+        config: checkpoint (its name), weight_hash, token_limit, vocab_size, pad_token_id, pool, and the fields of
+            MilcoConfig that queries need.
         tokenizer, english_tokenizer, name, english_prefix: as for MilcoEncoder.
+        pairs: pairs of tokens that have rows, as in Units.
     """
 
     def __init__(
@@ -72,24 +89,38 @@ class QueryTable(MilcoEncoder):
         english_tokenizer: Any,
         name: str,
         english_prefix: str = "",
+        pairs: NDArray[np.int64] | None = None,
     ) -> None:
-        sizes: Any = SimpleNamespace(config=config)
-        super().__init__(sizes, tokenizer, english_tokenizer, name, "cpu", "float32", english_prefix)
-        self.network = _TokenVectors(config, vectors, name, tokenizer)
+        self.name, self.tokenizer, self.english_tokenizer = name, tokenizer, english_tokenizer
+        self._requested_dtype, self._query_encoder = config.dtype, None
+        english = TextTokenizer(english_tokenizer, f"the English tokenizer of {name}").pieces
+        source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
+        self.vocabulary = Vocabulary(english, source, english_prefix)
+        self.units = Units(len(tokenizer.pieces), np.empty(0, np.int64) if pairs is None else pairs)
+        self.network = _Rows(config, vectors, self.units, name, tokenizer)
         self.vectors = vectors
 
     @classmethod
     def build(
-        cls, encoder: MilcoEncoder, output: str | os.PathLike, top_k: int = TOP_K, overwrite: bool = False
+        cls,
+        encoder: MilcoEncoder,
+        output: str | os.PathLike,
+        texts: Sequence[TextPair] = (),
+        top_k: int = TOP_K,
+        query_top_k: int = QUERY_TOP_K,
+        overwrite: bool = False,
     ) -> "QueryTable":
-        """Encode every token of an encoder's tokenizer alone, write the table to a directory, and return it.
+        """Encode every token of an encoder's tokenizer alone, train the table, write it to a directory, and return it.
 
         An interrupted run is resumed by the same call; a table that it has written already is returned.
 
         Args:
             encoder: of any kind, with one network for queries and documents.
             output: directory of the table.
-            top_k: the most pivot terms of a token, the strongest.
+            texts: texts to train with, each with the text that is encoded for it: its English translation, or itself.
+                Without any, tokens keep what they have alone, and their maximum is pooled.
+            top_k: the most pivot terms of a row, the strongest.
+            query_top_k: the most pivot terms of a query of a trained table; the encoder's own limit if it is lower.
             overwrite: replace a table at output.
 
         Raises:
@@ -104,20 +135,20 @@ class QueryTable(MilcoEncoder):
                 f"encoder {encoder.name} has an encoder of queries of its own: a table would not replace it"
             )
         tokenizer = encoder.tokenizer
-        before, after = tokenizer.num_special_tokens
-        ids = tokenizer.tokenizer.encode("a").ids
-        left, right = ids[:before], ids[len(ids) - after :]
-        rows: list[list[int]] = [[*left, number, *right] for number in range(len(tokenizer.pieces))]
-        for number in tokenizer.special_ids:
-            rows[number] = []
+        fields = {name: getattr(encoder.config, name, None) for name in _FIELDS}
+        if texts:
+            limits = filter(None, [query_top_k, fields["query_pivot_top_k"], fields["pivot_top_k"]])
+            fields["query_pivot_top_k"] = min(limits)
         config = SimpleNamespace(
             checkpoint=encoder.name,
             weight_hash=encoder.hashes["weight_hash"],
+            pool=SUM if texts else MAX,
             top_k=top_k,
+            training=checksum_bytes("\n".join(map("\t".join, texts)).encode()) if texts else None,
             token_limit=encoder.network.token_limit,
-            encoder=SimpleNamespace(vocab_size=len(rows), pad_token_id=encoder.config.encoder.pad_token_id),
+            encoder=SimpleNamespace(vocab_size=len(tokenizer.pieces), pad_token_id=encoder.config.encoder.pad_token_id),
             dtype=str(encoder.network.dtype).removeprefix("torch."),
-            **{name: getattr(encoder.config, name, None) for name in _FIELDS},
+            **fields,
             trained_on=getattr(encoder.config, "trained_on", None),
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
@@ -132,8 +163,16 @@ class QueryTable(MilcoEncoder):
         partial = Artifact(parts, lambda _: True, recorded, is_complete=False, in_place=True)
         if partial.action(plan, overwrite) is Action.REPLACE:
             remove_directory(parts)
-        vectors = _encode_in_parts(encoder, rows, top_k, parts, plan)
-        table = cls(vectors, config, tokenizer, encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix)
+        if not (parts / _PLAN).exists():
+            write_json(parts / _PLAN, plan)
+        vectors, pairs = _encode_tokens(encoder, top_k, parts), np.empty(0, np.int64)
+        if texts:
+            vectors, pairs = _train(encoder, vectors, texts, parts)
+        vectors = PruningRule("top-k", top_k, PIVOT)(vectors)
+        # As they are stored: half a million rows would be twice as many megabytes in float32.
+        vectors = replace(vectors, weights=vectors.weights.astype(np.float16).astype(np.float32))
+        english = encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix
+        table = cls(vectors, config, tokenizer, *english, pairs)
         with atomic_directory(path, overwrite, _is_table) as directory:
             table.save_pretrained(directory)
         remove_directory(parts)
@@ -151,7 +190,7 @@ class QueryTable(MilcoEncoder):
         raise MilcoError(f"{self.name} is a query table, without a model: pass the encoder {self.config.checkpoint}")
 
     def encode_document(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise MilcoError: a sum of tokens without their context does not represent a document."""
+        """Raise MilcoError: rows of tokens do not represent a document."""
         raise MilcoError(
             f"{self.name} is a query table, which encodes queries only: encode documents with {self.config.checkpoint}"
         )
@@ -163,7 +202,8 @@ class QueryTable(MilcoEncoder):
         arrays: dict[str, NDArray[Any]] = {
             "indptr": self.vectors.indptr,
             "columns": self.vectors.columns,
-            "weights": self.vectors.weights,
+            "weights": self.vectors.weights.astype(np.float16),
+            "pairs": self.units.pairs,
         }
         save_file(arrays, path / _WEIGHTS)
         # safetensors makes files that only their owner can read.
@@ -183,25 +223,24 @@ def load(checkpoint: Checkpoint, *options: Any) -> QueryTable:
     with loading(directory, "a query table", "Make it again with milco encode query-table"):
         config = SimpleNamespace(**values | {"encoder": SimpleNamespace(**values["encoder"])})
         arrays = load_file(directory / _WEIGHTS)
-        vectors = SparseBatch(arrays["indptr"], arrays["columns"], arrays["weights"], config.english_vocab_size)
-        table = QueryTable(vectors, config, *tokenizers, checkpoint.name, options[-1])
+        weights = arrays["weights"].astype(np.float32)
+        vectors = SparseBatch(arrays["indptr"], arrays["columns"], weights, config.english_vocab_size)
+        # Tables of release 0.3 have no pairs.
+        table = QueryTable(vectors, config, *tokenizers, checkpoint.name, options[-1], arrays.get("pairs"))
         _validate(table, directory)
     return table
 
 
-class _TokenVectors(Network):
-    """The vectors of single tokens, in place of a network."""
+class _Rows(ViewEncoder):
+    """The rows of a table, in place of a network."""
 
-    encodes_documents = has_token_states = False
+    encodes_documents = False
 
-    def __init__(self, config: SimpleNamespace, vectors: SparseBatch, name: str, tokenizer: TextTokenizer) -> None:
-        source = SimpleNamespace(config=config)
-        super().__init__(source, name, tokenizer, vectors.english_size, torch.device("cpu"), torch.float32)
-        self._vectors = vectors
-
-    def on(self, device: torch.device, dtype: torch.dtype) -> Network:
-        """Return self: a maximum needs no other device or dtype."""
-        return self
+    def __init__(
+        self, config: SimpleNamespace, vectors: SparseBatch, units: Units, name: str, tokenizer: TextTokenizer
+    ) -> None:
+        super().__init__(SimpleNamespace(config=config), name, tokenizer, vectors.english_size, "cpu", config.dtype)
+        self._vectors, self._units, self._pool = vectors, units, getattr(config, "pool", MAX)
 
     def encode(
         self,
@@ -211,16 +250,36 @@ class _TokenVectors(Network):
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Return the maxima of the vectors of each row's tokens. Arguments as for Network.encode()."""
-        tokens = self._vectors.take(np.fromiter(chain.from_iterable(rows), np.int64))
-        row_of_token = np.repeat(np.arange(len(rows)), list(map(len, rows)))
-        row_of_entry = np.repeat(row_of_token, tokens.lengths())
-        vectors = SparseBatch.from_maxima(row_of_entry, tokens.columns, tokens.weights, len(rows), self.english_size)
+        """Return the pooled rows of each text's tokens and pairs. Arguments as for ViewEncoder.encode()."""
+        texts, units = self._units.of(rows)
+        found = self._vectors.take(units)
+        entries = np.repeat(texts, found.lengths()), found.columns, found.weights
+        pool = SparseBatch.from_maxima if self._pool == MAX else _sum
+        vectors = pool(*entries, len(rows), self.english_size)
         if tuple(views) != self.views:
             vectors = vectors.view(*views)
         if report:
             report(len(rows), sum(map(len, rows)))
         return self.limit_terms(vectors)
+
+
+def _sum(
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    num_rows: int,
+    english_size: int,
+) -> SparseBatch:
+    """Return vectors of n entries in any order; the weights of one row and column are added. Arguments [n] each.
+
+    A source term keeps its largest weight: it is a token's own, which a text has however often.
+    """
+    order = np.lexsort((columns, rows))
+    rows, columns = rows[order], columns[order]
+    firsts = np.flatnonzero(np.diff(rows, prepend=-1) | np.diff(columns, prepend=-1))
+    indptr = row_pointers(np.bincount(rows[firsts], minlength=num_rows))
+    sums = np.add.reduceat(weights[order], firsts) if len(firsts) else weights
+    return SparseBatch(indptr, columns[firsts], sums, english_size)
 
 
 def _values(config: SimpleNamespace) -> dict[str, Any]:
@@ -231,16 +290,48 @@ def _is_table(path: Path) -> bool:
     return is_json_with(path / _CONFIG, "model_type") and read_json(path / _CONFIG)["model_type"] == QUERY_TABLE
 
 
-def _encode_in_parts(
-    encoder: MilcoEncoder, rows: list[list[int]], top_k: int, parts: Path, plan: dict[str, Any]
-) -> SparseBatch:
-    """Return the vectors of all tokens, with at most top_k pivot terms each. Complete parts are kept in a directory."""
-    if not (parts / _PLAN).exists():
-        write_json(parts / _PLAN, plan)
+def _encode_tokens(encoder: MilcoEncoder, top_k: int, parts: Path) -> SparseBatch:
+    """Return the vector of every token alone, with its strongest pivot terms; special tokens have empty ones."""
+    tokenizer = encoder.tokenizer
+    before, after = tokenizer.num_special_tokens
+    ids = tokenizer.tokenizer.encode("a").ids
+    left, right = ids[:before], ids[len(ids) - after :]
+    rows: list[list[int]] = [[*left, number, *right] for number in range(len(tokenizer.pieces))]
+    for number in tokenizer.special_ids:
+        rows[number] = []
+    return _encode_in_parts(encoder, rows, top_k, parts, "tokens")
+
+
+def _train(
+    encoder: MilcoEncoder, alone: SparseBatch, texts: Sequence[TextPair], parts: Path
+) -> tuple[SparseBatch, NDArray[np.int64]]:
+    """Return trained rows, with the source terms of the tokens alone, and the pairs that have rows."""
+    tokenizer, length = encoder.tokenizer, encoder.config.query_max_length
+    encoded = {text: number for number, text in enumerate(dict.fromkeys(encoded for _, encoded in texts))}
+    rows = [row.ids for row in tokenizer.tokenize(list(encoded), length)]
+    vectors = _encode_in_parts(encoder, rows, TERMS, parts, "texts")
+    # A text that is encoded is trained with, too.
+    pairs = list(dict.fromkeys([*texts, *((text, text) for text in encoded)]))
+    before, after = tokenizer.num_special_tokens
+    rows = [row.ids[before : len(row.ids) - after] for row in tokenizer.tokenize([text for text, _ in pairs], length)]
+    vector_of = np.fromiter((encoded[text] for _, text in pairs), np.int64)
+    units = Units.frequent(len(alone), rows, vector_of)
+    log(f"Training with {counted(len(rows), 'text')}: {counted(len(units.pairs), 'pair')} of tokens have rows")
+    fitted = fit_rows(units, rows, vectors.view(PIVOT), vector_of, alone.view(PIVOT))
+    source = alone.view(SOURCE).take(np.arange(len(units)) % len(alone))
+    source = source.where(source.row_numbers() < len(alone))
+    columns = np.append(fitted.columns, source.columns)
+    unit_of = np.append(fitted.row_numbers(), source.row_numbers())
+    weights = np.append(fitted.weights, source.weights)
+    return _sum(unit_of, columns, weights, len(units), alone.english_size), units.pairs
+
+
+def _encode_in_parts(encoder: MilcoEncoder, rows: list[list[int]], top_k: int, parts: Path, noun: str) -> SparseBatch:
+    """Return the vectors of rows of token ids, with at most top_k pivot terms. Complete parts are kept."""
     vectors = []
-    progress = Progress("tokens", len(rows))
+    progress = Progress(noun, len(rows))
     for start in range(0, len(rows), _PART):
-        file, part = parts / f"{start // _PART:05}.npz", rows[start : start + _PART]
+        file, part = parts / f"{noun}-{start // _PART:05}.npz", rows[start : start + _PART]
         if not file.exists():
             PruningRule("top-k", top_k, PIVOT)(encoder.network.encode(part, encoder.views)).save(file)
         vectors.append(SparseBatch.load(file))
@@ -252,9 +343,10 @@ def _encode_in_parts(
 def _validate(table: QueryTable, directory: Path) -> None:
     """Raise MilcoError unless the arrays of a table are vectors of its tokens."""
     indptr, columns, weights = table.vectors.indptr, table.vectors.columns, table.vectors.weights
-    tokens, terms = len(table.tokenizer.pieces), len(table.vocabulary)
+    rows, pairs, terms = len(table.units), table.units.pairs, len(table.vocabulary)
     is_valid = (
-        len(indptr) == tokens + 1
+        len(indptr) == rows + 1
+        and bool((np.diff(pairs) > 0).all())
         and indptr[0] == 0
         and indptr[-1] == len(columns) == len(weights)
         and bool((np.diff(indptr) >= 0).all())
@@ -264,8 +356,8 @@ def _validate(table: QueryTable, directory: Path) -> None:
     )
     if not is_valid:
         raise MilcoError(
-            f"{directory / _WEIGHTS} does not hold the vectors of {tokens:,} tokens over {terms:,} terms: make it "
-            "again with milco encode query-table"
+            f"{directory / _WEIGHTS} does not hold {rows:,} rows of {terms:,} terms: make it again "
+            "with milco encode query-table"
         )
 
 

@@ -1,0 +1,121 @@
+"""What converts token ids to sparse vectors, whether it is a network or a table: its views, lengths and limits.
+
+It loads no torch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from milco_pyserini.console import Report
+from milco_pyserini.errors import Message, MilcoError, unknown_name
+from milco_pyserini.model.configuration import QUERY_LIMITS
+from milco_pyserini.model.tokenization import TextTokenizer
+from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
+from milco_pyserini.sparse.pruning import PruningRule
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_SIZE = 512
+
+
+@dataclass(eq=False, repr=False)
+class ViewEncoder:
+    """Converts token ids to sparse vectors.
+
+    Args:
+        _source: has the configuration: the fields of MilcoConfig.
+        tokenizer: its special tokens are not terms of the source view if the configuration drops them.
+        english_size: number of pivot terms.
+        device: a torch.device, or its name.
+        dtype: of the matrix products: a torch.dtype, or its name.
+    """
+
+    _source: Any
+    name: str
+    tokenizer: TextTokenizer
+    english_size: int
+    device: "torch.device | str"
+    dtype: "torch.dtype | str"
+
+    # False for encoders of queries only (QueryTable).
+    encodes_documents = True
+    # True if tokens have states; encoders of sentence-transformers and query tables only have weights.
+    has_token_states = False
+
+    def on(self, device: "torch.device", dtype: "torch.dtype") -> Self:
+        """Return the same on another device or with another dtype."""
+        return self
+
+    @property
+    def config(self) -> Any:
+        """Sizes and variants: the fields of MilcoConfig."""
+        return self._source.config
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The views that it has."""
+        has = {PIVOT: self.config.english_vocab_size > 0, SOURCE: self.config.echo}
+        return tuple(view for view in VIEWS if has[view])
+
+    def resolve_views(self, views: str | Sequence[str] | None) -> tuple[str, ...]:
+        """Return the views to encode, all by default. Raises MilcoError for a view that the checkpoint lacks."""
+        views = (views,) if isinstance(views, str) else views
+        for view in views or ():
+            if view not in VIEWS:
+                raise unknown_name("view", str(view), VIEWS)
+            if view not in self.views:
+                lacking = "LexEcho head" if view == SOURCE else "English vocabulary"
+                other = " ".join(self.views)
+                fix = Message("Use {views}.", views=other)
+                raise MilcoError(f"encoder {self.name} has no {lacking}, so no {view} view", fix)
+        return tuple(views or self.views)
+
+    @property
+    def token_limit(self) -> int:
+        """The number of tokens, special ones included, that it takes."""
+        return self.config.token_limit
+
+    def validate_length(self, max_length: int) -> None:
+        """Raise MilcoError for a maximum length in tokens that it has no positions for."""
+        if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
+            raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
+
+    def encode(
+        self,
+        rows: Sequence[Sequence[int]],
+        views: Sequence[str],
+        batch_size: int = BATCH_SIZE,
+        names: Sequence[str] = (),
+        report: Report | None = None,
+    ) -> SparseBatch:
+        """Return the vectors of tokenized texts in their order.
+
+        Args:
+            rows: token ids, special ones included; a row without tokens has an empty vector.
+            views: the views to encode.
+            batch_size: the most texts in one forward pass.
+            names: the texts' ids, for errors.
+            report: called for each batch with its numbers of texts and tokens.
+
+        Raises:
+            MilcoError: a weight is not finite.
+        """
+        raise NotImplementedError
+
+    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
+        return self._limit(vectors, self.config.pivot_top_k, self.config.source_top_k)
+
+    def limit_query_terms(self, vectors: SparseBatch) -> SparseBatch:
+        """Return vectors of queries with only the strongest terms of each view that the configuration keeps of them."""
+        limits = (getattr(self.config, name, None) for name in QUERY_LIMITS)
+        return self._limit(vectors, *limits)
+
+    @staticmethod
+    def _limit(vectors: SparseBatch, pivot: int | None, source: int | None) -> SparseBatch:
+        for view, limit in ((PIVOT, pivot), (SOURCE, source)):
+            if limit is not None and vectors.lengths().max(initial=0) > limit:
+                vectors = PruningRule("top-k", limit, view)(vectors)
+        return vectors

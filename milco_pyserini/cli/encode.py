@@ -3,7 +3,6 @@
 milco encode query-table --encoder omai-research/milco-650m --output tables/milco: queries without the model.
 """
 
-import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -100,9 +99,6 @@ class QueryTableOptions(DeviceOptions):
         100_000, minimum=1, metavar="N", requires="train", help="English texts to encode, drawn at random"
     )
     top_k: int = option(16, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
-    query_top_k: int = option(
-        20, minimum=1, metavar="K", requires="train", help="pivot terms of a query, the strongest"
-    )
     overwrite: bool = option(False, help="replace a table at --output")
 
 
@@ -141,30 +137,17 @@ def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
     from milco_pyserini.encode.opening import open_encoder
     from milco_pyserini.encode.query_table import QueryTable
+    from milco_pyserini.train.data.bitext import draw_pairs
 
     # Before torch is loaded, which takes seconds.
     checkpoint = Checkpoint.open(options.encoder).fetch()
     if not options.output.exists():
         validate_writable(options.output)
-    texts = read_training_texts(options.train, options.train_size) if options.train else ()
+    texts = draw_pairs(options.train, options.train_size) if options.train else []
     encoder = open_encoder(checkpoint, options.device, options.dtype)
-    limits = options.top_k, options.query_top_k
-    table = QueryTable.build(encoder, options.output, texts, *limits, overwrite=options.overwrite)
+    table = QueryTable.build(encoder, options.output, texts, options.top_k, options.overwrite)
     size, rows = size_on_disk(options.output) / 1e6, counted(len(table.vectors), "row")
     log(f"{options.output} has {rows} in {size:.1f} MB: pass it as --encoder")
-
-
-def read_training_texts(names: Sequence[str], size: int) -> list[tuple[str, str]]:
-    """Return the texts of bitext with their English texts, of which there are at most so many, drawn by a fixed seed.
-
-    Raises MilcoError as open_bitext() does.
-    """
-    from milco_pyserini.train.data.bitext import open_bitext
-
-    pairs = [(pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()]
-    english = list(dict.fromkeys(text for _, text in pairs))
-    drawn = set(random.Random(0).sample(english, min(size, len(english))))
-    return [pair for pair in pairs if pair[1] in drawn]
 
 
 def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:

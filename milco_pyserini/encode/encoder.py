@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from milco_pyserini.console import Progress, warn
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
+from milco_pyserini.encode.views import BATCH_SIZE
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
@@ -107,7 +107,7 @@ class MilcoEncoder:
         self.vocabulary = Vocabulary(english, source, english_prefix)
         network = model.eval() if hasattr(model, "eval") else model
         placement = self._choose(device, network.config)
-        self.network: ViewEncoder = Network(network, name, tokenizer, self.vocabulary.english_size, *placement)
+        self.network: Any = Network(network, name, tokenizer, self.vocabulary.english_size, *placement)
 
     @classmethod
     def from_pretrained(

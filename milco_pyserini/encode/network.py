@@ -115,7 +115,18 @@ class Network(ViewEncoder):
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Return the vectors of tokenized texts in their order, batched by length. Arguments as for ViewEncoder."""
+        """Return the vectors of tokenized texts in their order, batched by length.
+
+        Args:
+            rows: token ids, special ones included; a row without tokens has an empty vector.
+            views: the views to encode.
+            batch_size: the most texts in one forward pass.
+            names: the texts' ids, for errors.
+            report: called for each batch with its numbers of texts and tokens.
+
+        Raises:
+            MilcoError: a weight is not finite.
+        """
         order = np.argsort([len(row) for row in rows], kind="stable")
         filled = [rows[number] for number in order if rows[number]]
         parts = [empty_batch(len(rows) - len(filled), self.english_size)]

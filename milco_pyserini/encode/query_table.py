@@ -1,4 +1,4 @@
-"""Queries without a network: every token, and every frequent pair of tokens, has a row of terms, which a query pools.
+"""Queries without a network: tokens and frequent pairs of tokens have rows, and a query has their largest weights.
 
 It loads no torch.
 """
@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from milco_pyserini.console import Progress, Report, counted, log
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.table_training import TERMS, TextPair, Units, fit_rows
+from milco_pyserini.encode.table_training import TextPair, Units, fit_rows
 from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
@@ -34,13 +34,11 @@ from milco_pyserini.model.checkpoint import QUERY_TABLE, Checkpoint, loading
 from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
-from milco_pyserini.sparse.batch import row_pointers
 from milco_pyserini.sparse.pruning import PruningRule
 
-# Pivot terms of a token's row, and of a query of a trained table.
-TOP_K, QUERY_TOP_K = 16, 20
-# How rows are pooled: the maximum of what tokens have alone, the sum of what is trained.
-MAX, SUM = "max", "sum"
+TOP_K = 16
+# Pivot terms of a text that rows are trained with.
+_TEXT_TOP_K = 20
 # Tokens or texts that an interrupted run loses at most.
 _PART = 8192
 _CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
@@ -58,11 +56,11 @@ _FIELDS = (
 
 
 class QueryTable(MilcoEncoder):
-    """Encode queries without a network: each term has the sum, or the maximum, of its weights in the rows of the query.
+    """Encode queries without a network: each term has its largest weight in the rows of the query's tokens.
 
-    Untrained, a token's row is what an encoder gives to the token alone, and the maximum is how MILCO pools tokens: it
-    has no context. Trained rows are those whose sums are nearest to the encoder's vectors of some texts, and frequent
-    pairs of tokens have rows, too. A table takes the place of its encoder for queries to documents that were encoded by
+    A token's row is what an encoder gives to the token alone, and the maximum is how MILCO pools tokens: it has no
+    context. A trained row is the mean of the encoder's vectors of the texts with the token, and frequent pairs of
+    tokens have rows, too. A table takes the place of its encoder for queries to documents that were encoded by
     it: milco encode --topics, milco search and milco serve take its directory as --encoder.
 
     >>> from milco_pyserini import MilcoEncoder, load_encoder
@@ -75,7 +73,7 @@ class QueryTable(MilcoEncoder):
 
     Args:
         vectors: the rows, of each token of the tokenizer in the order of their ids, then of each pair.
-        config: checkpoint (its name), weight_hash, token_limit, vocab_size, pad_token_id, pool, and the fields of
+        config: checkpoint (its name), weight_hash, token_limit, vocab_size, pad_token_id, and the fields of
             MilcoConfig that queries need.
         tokenizer, english_tokenizer, name, english_prefix: as for MilcoEncoder.
         pairs: pairs of tokens that have rows, as in Units.
@@ -107,7 +105,6 @@ class QueryTable(MilcoEncoder):
         output: str | os.PathLike,
         texts: Sequence[TextPair] = (),
         top_k: int = TOP_K,
-        query_top_k: int = QUERY_TOP_K,
         overwrite: bool = False,
     ) -> "QueryTable":
         """Encode every token of an encoder's tokenizer alone, train the table, write it to a directory, and return it.
@@ -118,9 +115,8 @@ class QueryTable(MilcoEncoder):
             encoder: of any kind, with one network for queries and documents.
             output: directory of the table.
             texts: texts to train with, each with the text that is encoded for it: its English translation, or itself.
-                Without any, tokens keep what they have alone, and their maximum is pooled.
+                Without any, tokens keep what they have alone.
             top_k: the most pivot terms of a row, the strongest.
-            query_top_k: the most pivot terms of a query of a trained table; the encoder's own limit if it is lower.
             overwrite: replace a table at output.
 
         Raises:
@@ -135,20 +131,15 @@ class QueryTable(MilcoEncoder):
                 f"encoder {encoder.name} has an encoder of queries of its own: a table would not replace it"
             )
         tokenizer = encoder.tokenizer
-        fields = {name: getattr(encoder.config, name, None) for name in _FIELDS}
-        if texts:
-            limits = filter(None, [query_top_k, fields["query_pivot_top_k"], fields["pivot_top_k"]])
-            fields["query_pivot_top_k"] = min(limits)
         config = SimpleNamespace(
             checkpoint=encoder.name,
             weight_hash=encoder.hashes["weight_hash"],
-            pool=SUM if texts else MAX,
             top_k=top_k,
             training=checksum_bytes("\n".join(map("\t".join, texts)).encode()) if texts else None,
             token_limit=encoder.network.token_limit,
             encoder=SimpleNamespace(vocab_size=len(tokenizer.pieces), pad_token_id=encoder.config.encoder.pad_token_id),
             dtype=str(encoder.network.dtype).removeprefix("torch."),
-            **fields,
+            **{name: getattr(encoder.config, name, None) for name in _FIELDS},
             trained_on=getattr(encoder.config, "trained_on", None),
         )
         parts, plan = path.with_name(f"{path.name}.parts"), _values(config)
@@ -167,8 +158,7 @@ class QueryTable(MilcoEncoder):
             write_json(parts / _PLAN, plan)
         vectors, pairs = _encode_tokens(encoder, top_k, parts), np.empty(0, np.int64)
         if texts:
-            vectors, pairs = _train(encoder, vectors, texts, parts)
-        vectors = PruningRule("top-k", top_k, PIVOT)(vectors)
+            vectors, pairs = _train(encoder, vectors, texts, top_k, parts)
         # As they are stored: half a million rows would be twice as many megabytes in float32.
         vectors = replace(vectors, weights=vectors.weights.astype(np.float16).astype(np.float32))
         english = encoder.english_tokenizer, str(path), encoder.vocabulary.english_prefix
@@ -240,7 +230,7 @@ class _Rows(ViewEncoder):
         self, config: SimpleNamespace, vectors: SparseBatch, units: Units, name: str, tokenizer: TextTokenizer
     ) -> None:
         super().__init__(SimpleNamespace(config=config), name, tokenizer, vectors.english_size, "cpu", config.dtype)
-        self._vectors, self._units, self._pool = vectors, units, getattr(config, "pool", MAX)
+        self._vectors, self._units = vectors, units
 
     def encode(
         self,
@@ -250,36 +240,16 @@ class _Rows(ViewEncoder):
         names: Sequence[str] = (),
         report: Report | None = None,
     ) -> SparseBatch:
-        """Return the pooled rows of each text's tokens and pairs. Arguments as for ViewEncoder.encode()."""
+        """Return the pooled rows of each text's tokens and pairs. Arguments as for Network.encode()."""
         texts, units = self._units.of(rows)
         found = self._vectors.take(units)
-        entries = np.repeat(texts, found.lengths()), found.columns, found.weights
-        pool = SparseBatch.from_maxima if self._pool == MAX else _sum
-        vectors = pool(*entries, len(rows), self.english_size)
+        texts = np.repeat(texts, found.lengths())
+        vectors = SparseBatch.from_maxima(texts, found.columns, found.weights, len(rows), self.english_size)
         if tuple(views) != self.views:
             vectors = vectors.view(*views)
         if report:
             report(len(rows), sum(map(len, rows)))
         return self.limit_terms(vectors)
-
-
-def _sum(
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    num_rows: int,
-    english_size: int,
-) -> SparseBatch:
-    """Return vectors of n entries in any order; the weights of one row and column are added. Arguments [n] each.
-
-    A source term keeps its largest weight: it is a token's own, which a text has however often.
-    """
-    order = np.lexsort((columns, rows))
-    rows, columns = rows[order], columns[order]
-    firsts = np.flatnonzero(np.diff(rows, prepend=-1) | np.diff(columns, prepend=-1))
-    indptr = row_pointers(np.bincount(rows[firsts], minlength=num_rows))
-    sums = np.add.reduceat(weights[order], firsts) if len(firsts) else weights
-    return SparseBatch(indptr, columns[firsts], sums, english_size)
 
 
 def _values(config: SimpleNamespace) -> dict[str, Any]:
@@ -303,13 +273,13 @@ def _encode_tokens(encoder: MilcoEncoder, top_k: int, parts: Path) -> SparseBatc
 
 
 def _train(
-    encoder: MilcoEncoder, alone: SparseBatch, texts: Sequence[TextPair], parts: Path
+    encoder: MilcoEncoder, alone: SparseBatch, texts: Sequence[TextPair], top_k: int, parts: Path
 ) -> tuple[SparseBatch, NDArray[np.int64]]:
     """Return trained rows, with the source terms of the tokens alone, and the pairs that have rows."""
     tokenizer, length = encoder.tokenizer, encoder.config.query_max_length
     encoded = {text: number for number, text in enumerate(dict.fromkeys(encoded for _, encoded in texts))}
     rows = [row.ids for row in tokenizer.tokenize(list(encoded), length)]
-    vectors = _encode_in_parts(encoder, rows, TERMS, parts, "texts")
+    vectors = _encode_in_parts(encoder, rows, _TEXT_TOP_K, parts, "texts")
     # A text that is encoded is trained with, too.
     pairs = list(dict.fromkeys([*texts, *((text, text) for text in encoded)]))
     before, after = tokenizer.num_special_tokens
@@ -317,13 +287,11 @@ def _train(
     vector_of = np.fromiter((encoded[text] for _, text in pairs), np.int64)
     units = Units.frequent(len(alone), rows, vector_of)
     log(f"Training with {counted(len(rows), 'text')}: {counted(len(units.pairs), 'pair')} of tokens have rows")
-    fitted = fit_rows(units, rows, vectors.view(PIVOT), vector_of, alone.view(PIVOT))
-    source = alone.view(SOURCE).take(np.arange(len(units)) % len(alone))
-    source = source.where(source.row_numbers() < len(alone))
-    columns = np.append(fitted.columns, source.columns)
+    fitted = fit_rows(units, rows, vectors, vector_of, alone.view(PIVOT), top_k)
+    source = alone.view(SOURCE)
     unit_of = np.append(fitted.row_numbers(), source.row_numbers())
-    weights = np.append(fitted.weights, source.weights)
-    return _sum(unit_of, columns, weights, len(units), alone.english_size), units.pairs
+    columns, weights = np.append(fitted.columns, source.columns), np.append(fitted.weights, source.weights)
+    return SparseBatch.from_maxima(unit_of, columns, weights, len(units), alone.english_size), units.pairs
 
 
 def _encode_in_parts(encoder: MilcoEncoder, rows: list[list[int]], top_k: int, parts: Path, noun: str) -> SparseBatch:

@@ -1,4 +1,4 @@
-"""Train the rows of a query table: a Poisson regression of query vectors on the tokens of texts, by EM, in numpy."""
+"""Train the rows of a query table: the mean vectors of the texts in which a token, or a pair of tokens, is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from milco_pyserini.sparse import SparseBatch
-from milco_pyserini.sparse.batch import row_pointers
+from milco_pyserini.sparse import PIVOT, SparseBatch
+from milco_pyserini.sparse.pruning import PruningRule
 
 # A text, and the text that is encoded for it: itself, or its English translation.
 TextPair = tuple[str, str]
 # Texts with different vectors in which a pair of tokens has to occur to have a row of its own.
 LEAST = 3
-# Pivot terms of a text's vector that are fitted, the strongest.
-TERMS = 16
-_ITERATIONS = 6
-# Texts as many as which a token's own vector counts, and the share of that vector in a text of several tokens.
-_PRIOR, _SHARE = 1.0, 0.3
+# Texts as many as which a token's own vector counts, and its share of that vector in a text.
+_PRIOR, _SHARE = 2.0, 0.5
+# Frequencies that are subtracted of a term, in multiples of that in all texts.
+_LIFT = 3.0
+_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -74,49 +74,39 @@ def fit_rows(
     vectors: SparseBatch,
     vector_of: NDArray[np.int64],
     alone: SparseBatch,
+    top_k: int,
 ) -> SparseBatch:
-    """Return the pivot terms of every unit whose sums over a text's units are near the text's vector.
+    """Return the row of every unit: the mean vector of the texts that have it, with at most top_k pivot terms.
 
-    The sum minimizes the generalized KL divergence from the vectors, which has the L1 norm of the sums as a term. Each
-    iteration divides a term's weight among the units of a text in proportion to their rows, and a row becomes the mean
-    of what its unit received (EM of a Poisson regression). So what a word means goes to its tokens, and the tokens of
-    any text get almost nothing. A token's own vector counts as much as _PRIOR texts.
+    What a term has in texts of any kind is subtracted _LIFT times: the rows of words that are in every text become
+    empty. A token's own vector counts as much as _PRIOR texts.
 
     Args:
         rows: token ids of T texts, without special tokens.
-        vectors: pivot terms of V different texts.
-        vector_of: which of them stands for each text: int64 [T].
+        vectors: of V different texts.
+        vector_of: which of them is that of each text: int64 [T].
         alone: pivot terms of each token alone.
     """
-    size = vectors.english_size
-    # An entry is a unit of a text and a term of the text's vector: its cell is of the rows, its slot of the texts.
+    from scipy.sparse import coo_array, csr_array, diags_array
+
+    targets, size = vectors.view(PIVOT).to_scipy(), vectors.english_size
     texts, numbers = units.of(rows)
-    counts = vectors.lengths()[vector_of]
-    starts, slots = vectors.indptr[:-1][vector_of], row_pointers(counts)
-    lengths = counts[texts]
-    offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = offsets + np.repeat(starts[texts], lengths)
-    slot = offsets + np.repeat(slots[:-1][texts], lengths)
-    keys = np.repeat(numbers, lengths) * size + vectors.columns[places]
-    weights = vectors.weights[places]
-    del offsets, places
-    own = alone.row_numbers() * size + alone.columns
-    cells, cell = np.unique(np.append(keys, own), return_inverse=True)
-    cell, own_cell = cell[: len(keys)].astype(np.int32), cell[len(keys) :]
-    del keys
-    unit, term = cells // size, cells % size
-    occurrences = np.bincount(numbers, minlength=len(units))[unit]
-    prior: NDArray[np.float64] = np.bincount(own_cell, _SHARE * alone.weights, len(cells))
-    # A term that is more frequent with a unit than without belongs to it.
-    together = np.bincount(cell, weights, len(cells))
-    mean = np.bincount(term, together, size) / max(len(rows), 1)
-    means = together / np.maximum(occurrences, 1)
-    row = means * means / np.maximum(mean[term], 1e-6) + _PRIOR * prior
-    seen = _PRIOR * (unit < units.num_tokens) + occurrences
-    for _ in range(_ITERATIONS):
-        sums = np.bincount(slot, row[cell], slots[-1])
-        shares = row[cell] / np.maximum(sums[slot], 1e-9) * weights
-        row = (np.bincount(cell, shares, len(cells)) + _PRIOR * prior) / seen
-    indptr = row_pointers(np.bincount(unit, minlength=len(units)))
-    fitted = SparseBatch(indptr, term.astype(np.int32), row.astype(np.float32), size)
-    return fitted.where(fitted.weights > 0)
+    # Translations of one text count once.
+    keys = np.unique(numbers * len(vectors) + vector_of[texts])
+    members = csr_array(
+        (np.ones(len(keys), np.float32), (keys // len(vectors), keys % len(vectors))), (len(units), len(vectors))
+    )
+    everywhere = _LIFT * targets.mean(axis=0)
+    prior = csr_array((_PRIOR * _SHARE * alone.weights, alone.columns, alone.indptr), (len(alone), targets.shape[1]))
+    prior.resize((len(units), targets.shape[1]))
+    strongest, parts = PruningRule("top-k", top_k, PIVOT), []
+    for start in range(0, len(units), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        counts = members[block].sum(axis=1)
+        sums = coo_array(members[block] @ targets)
+        excess = sums.data - counts[sums.row] * everywhere[sums.col]
+        kept = excess > 0
+        sums = csr_array((excess[kept], (sums.row[kept], sums.col[kept])), sums.shape)
+        means = diags_array(1 / (counts + _PRIOR)) @ (sums + prior[block])
+        parts.append(strongest(SparseBatch.from_scipy(means, english_size=size)))
+    return SparseBatch.concatenate(parts, size)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from milco_pyserini.console import Report
 from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.model.configuration import QUERY_LIMITS
 from milco_pyserini.model.tokenization import TextTokenizer
@@ -81,28 +80,6 @@ class ViewEncoder:
         """Raise MilcoError for a maximum length in tokens that it has no positions for."""
         if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
             raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
-
-    def encode(
-        self,
-        rows: Sequence[Sequence[int]],
-        views: Sequence[str],
-        batch_size: int = BATCH_SIZE,
-        names: Sequence[str] = (),
-        report: Report | None = None,
-    ) -> SparseBatch:
-        """Return the vectors of tokenized texts in their order.
-
-        Args:
-            rows: token ids, special ones included; a row without tokens has an empty vector.
-            views: the views to encode.
-            batch_size: the most texts in one forward pass.
-            names: the texts' ids, for errors.
-            report: called for each batch with its numbers of texts and tokens.
-
-        Raises:
-            MilcoError: a weight is not finite.
-        """
-        raise NotImplementedError
 
     def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
         """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""

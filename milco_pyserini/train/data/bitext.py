@@ -9,6 +9,7 @@ Parquet files are unpacked to lines, about twice their size, because their foote
 thousand rows, would fill the memory.
 """
 
+import random
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -127,6 +128,17 @@ def open_bitext(
         if language not in known:
             raise unknown_name("language", language, known)
     return [source for source in sources if source.language in languages]
+
+
+def draw_pairs(names: Sequence[str | Path], size: int) -> list[tuple[str, str]]:
+    """Return the texts and English texts of bitext with at most so many different English texts, always the same.
+
+    Raises MilcoError as open_bitext() does.
+    """
+    pairs = [(pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()]
+    english = list(dict.fromkeys(text for _, text in pairs))
+    drawn = set(random.Random(0).sample(english, min(size, len(english))))
+    return [pair for pair in pairs if pair[1] in drawn]
 
 
 class BitextFile(BitextSource):

@@ -241,10 +241,7 @@ class _Rows(ViewEncoder):
         report: Report | None = None,
     ) -> SparseBatch:
         """Return the pooled rows of each text's tokens and pairs. Arguments as for Network.encode()."""
-        texts, units = self._units.of(rows)
-        found = self._vectors.take(units)
-        texts = np.repeat(texts, found.lengths())
-        vectors = SparseBatch.from_maxima(texts, found.columns, found.weights, len(rows), self.english_size)
+        vectors = self._units.pool(self._vectors, rows)
         if tuple(views) != self.views:
             vectors = vectors.view(*views)
         if report:
@@ -334,6 +331,9 @@ def _within(values: NDArray[Any], lowest: float, highest: float) -> bool:
 
 
 def _card(config: SimpleNamespace) -> str:
+    rows = "the vector that the encoder gives it alone"
+    if getattr(config, "training", None):
+        rows = "the mean of the encoder's vectors of texts with it, as have frequent pairs"
     return f"""---
 library_name: milco_pyserini
 pipeline_tag: feature-extraction
@@ -342,9 +342,8 @@ tags: [sparse-retrieval, multilingual, cross-lingual, milco, inference-free]
 
 # Query table of {config.checkpoint}
 
-Queries as the largest weights of their tokens' vectors, without a network, for documents encoded by
-{config.checkpoint}. Each of {config.encoder.vocab_size:,} tokens has the vector that the encoder gives it alone, with
-at most {config.top_k} pivot terms.
+Queries as the largest weights of their tokens' rows, without a network, for documents encoded by
+{config.checkpoint}. Each of {config.encoder.vocab_size:,} tokens has {rows}, with at most {config.top_k} pivot terms.
 
 ```
 milco search --index indexes/NAME.lucene --encoder PATH --query "Wer erfand das Telefon?"

@@ -16,9 +16,10 @@ TextPair = tuple[str, str]
 # Texts with different vectors in which a pair of tokens has to occur to have a row of its own.
 LEAST = 3
 # Texts as many as which a token's own vector counts, and its share of that vector in a text.
-_PRIOR, _SHARE = 2.0, 0.5
+_PRIOR, _SHARE = 6.0, 0.5
 # Frequencies that are subtracted of a term, in multiples of that in all texts.
-_LIFT = 3.0
+_LIFT = 6.0
+# Units at a time.
 _BLOCK = 4096
 
 
@@ -59,6 +60,13 @@ class Units:
         tokens = np.repeat(np.arange(len(rows)), list(map(len, rows))) * len(self) + ids
         keys = np.unique(np.append(tokens, texts[is_unit] * len(self) + self.num_tokens + places[is_unit]))
         return keys // len(self), keys % len(self)
+
+    def pool(self, vectors: SparseBatch, rows: Sequence[Sequence[int]]) -> SparseBatch:
+        """Return the largest weight of each term in the rows of each text's units. vectors: the row of each unit."""
+        texts, units = self.of(rows)
+        found = vectors.take(units)
+        texts = np.repeat(texts, found.lengths())
+        return SparseBatch.from_maxima(texts, found.columns, found.weights, len(rows), vectors.english_size)
 
     def _adjacent(self, rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the text and the two ids of all adjacent tokens."""

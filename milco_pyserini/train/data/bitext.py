@@ -12,6 +12,7 @@ thousand rows, would fill the memory.
 import random
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -133,11 +134,12 @@ def open_bitext(
 def draw_pairs(names: Sequence[str | Path], size: int) -> list[tuple[str, str]]:
     """Return the texts and English texts of bitext with at most so many different English texts, always the same.
 
-    Raises MilcoError as open_bitext() does.
+    Those with the most translations come first, in random order. Raises MilcoError as open_bitext() does.
     """
-    pairs = [(pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()]
-    english = list(dict.fromkeys(text for _, text in pairs))
-    drawn = set(random.Random(0).sample(english, min(size, len(english))))
+    pairs = list(dict.fromkeys((pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()))
+    translations = Counter(english for _, english in pairs)
+    english = random.Random(0).sample(list(translations), len(translations))
+    drawn = set(sorted(english, key=translations.__getitem__, reverse=True)[:size])
     return [pair for pair in pairs if pair[1] in drawn]
 
 

@@ -25,7 +25,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class Units:
-    """What has a row: every token, then pairs of adjacent tokens.
+    """The units that have rows: every token, then pairs of adjacent tokens.
 
     Args:
         num_tokens: number of tokens.
@@ -86,8 +86,7 @@ def fit_rows(
 ) -> SparseBatch:
     """Return the row of every unit: the mean vector of the texts that have it, with at most top_k pivot terms.
 
-    What a term has in texts of any kind is subtracted _LIFT times: the rows of words that are in every text become
-    empty. A token's own vector counts as much as _PRIOR texts.
+    The mean of all texts is subtracted _LIFT times: the rows of words that are in every text become empty. A token's own vector counts as much as _PRIOR texts.
 
     Args:
         rows: token ids of T texts, without special tokens.

@@ -1,4 +1,4 @@
-"""What converts token ids to sparse vectors, whether it is a network or a table: its views, lengths and limits.
+"""Views, lengths and limits of an encoder of token ids, whether it is a network or a table.
 
 It loads no torch.
 """

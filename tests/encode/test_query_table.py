@@ -105,7 +105,7 @@ def test_training_moves_queries_toward_the_vectors_of_the_encoder(
 
 
 def test_a_row_is_the_mean_of_the_texts_with_its_token() -> None:
-    """A token of all texts has no terms, one that tells them apart has theirs, an unknown one what it has alone."""
+    """A token of all texts has no terms, one of a single text has its terms, an unknown one what it has alone."""
     columns = {f"t{number}": number for number in range(10)}
     vectors = SparseBatch.from_columns([{f"t{number}": 2.0} for number in range(10)], columns, 10)
     rows, vector_of = [[0, 1 + number] for number in range(10)] * 3, np.arange(30) % 10

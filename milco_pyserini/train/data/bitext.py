@@ -134,7 +134,7 @@ def open_bitext(
 def draw_pairs(names: Sequence[str | Path], size: int) -> list[tuple[str, str]]:
     """Return the texts and English texts of bitext with at most so many different English texts, always the same.
 
-    Those with the most translations come first, in random order. Raises MilcoError as open_bitext() does.
+    The most translated texts come first, in random order. Raises MilcoError as open_bitext() does.
     """
     pairs = list(dict.fromkeys((pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()))
     translations = Counter(english for _, english in pairs)

@@ -86,7 +86,8 @@ def fit_rows(
 ) -> SparseBatch:
     """Return the row of every unit: the mean vector of the texts that have it, with at most top_k pivot terms.
 
-    The mean of all texts is subtracted _LIFT times: the rows of words that are in every text become empty. A token's own vector counts as much as _PRIOR texts.
+    The mean of all texts is subtracted _LIFT times: the rows of words that are in every text become empty.
+    A token's own vector counts as much as _PRIOR texts.
 
     Args:
         rows: token ids of T texts, without special tokens.

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -39,14 +38,6 @@ WANTED = {
     "neuclir-hn": 3,
     "nanobeir": 11,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """ir_datasets creates directories when it is imported, which must not be in the user's home."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IR_DATASETS_HOME", str(tmp_path_factory.mktemp("empty")))
-        yield
 
 
 def documents_of(family: str) -> int:

@@ -291,34 +291,19 @@ def test_an_incomplete_zip_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_afriqa_documents_are_the_distinct_gold_passages(tmp_path: Path) -> None:
-    """A passage with questions in two languages occurs once and is relevant to both."""
-    splits = ("train", "dev", "test")
+    """A passage of two languages occurs once, relevant to both; null, and NaN, which is not JSON, is no passage."""
     row = {"id": "0", "context": "The Nile. ", "title": "Nile", "question_lang": "?", "question_translated": "?"}
-    for split in splits:
+    lost = {**row, "id": "9", "context": None, "question_lang": nan, "answer_pivot": {"text": [nan]}}
+    for split in ("train", "dev", "test"):
         path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
-        own = (
-            [] if split != "test" else [{**row, "id": "1", "context": "La mer", "title": "Mer", "question_lang": "Mɛ?"}]
-        )
-        json_lines(path, row, *own)
+        own = [{**row, "id": "1", "context": "La mer", "title": None, "question_lang": "Mɛ?"}]
+        json_lines(path, row, lost, *(own if split == "test" else []))
     documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
-    assert [(document.title, document.text) for document in documents] == [("Nile", "The Nile."), ("Mer", "La mer")]
+    assert [(document.title, document.text) for document in documents] == [("Nile", "The Nile."), ("", "La mer")]
     assert queries == [Query("0", "?"), Query("1", "Mɛ?")]
     nile, sea = (document.id for document in documents)
     assert qrels == {"0": {nile: 1}, "1": {sea: 1}}
     assert open_qrels(f"afriqa-fon-dev@{tmp_path}") == {"0": {nile: 1}}
-
-
-def test_afriqa_drops_questions_without_a_passage(tmp_path: Path) -> None:
-    """The publisher's files have null for them and for some titles, and NaN, which is not JSON."""
-    row = {"id": "0", "context": "Thirty days.", "title": None, "question_lang": "?", "question_translated": "?"}
-    for split in ("train", "dev", "test"):
-        path = tmp_path / f"data/gold_passages/fon/gold_span_passages.afriqa.fon.fr.{split}.json"
-        json_lines(
-            path, row, {**row, "id": "1", "context": None, "question_lang": nan, "answer_pivot": {"text": [nan]}}
-        )
-    documents, queries, qrels = read("afriqa-fr", "afriqa-fon-test", tmp_path)
-    assert [(document.title, document.text) for document in documents] == [("", "Thirty days.")]
-    assert (queries, qrels) == ([Query("0", "?")], {"0": {documents[0].id: 1}})
 
 
 def test_neuclir_bench_splits_topics_by_year(tmp_path: Path) -> None:

@@ -22,17 +22,12 @@ def corpus_of(path: Path, content: str | bytes, **options: bool) -> Corpus:
     return open_corpus(str(path), **options)
 
 
-@pytest.mark.parametrize("name", ["id", "_id", "docid"])
-def test_jsonl_ids_have_three_field_names(tmp_path: Path, name: str) -> None:
-    """Anserini, BEIR and MIRACL name the id differently."""
-    corpus = corpus_of(tmp_path / "c.jsonl", f'{{"{name}": "7#0", "title": "T", "text": "x"}}')
-    assert list(corpus) == [Document("7#0", "T", "x")]
-
-
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
         ('{"id": 12, "contents": "x"}', Document("12", "", "x")),
+        ('{"_id": "7#0", "title": "T", "text": "x"}', Document("7#0", "T", "x")),
+        ('{"docid": "7#0", "title": "T", "text": null}', Document("7#0", "T", "")),
         (
             '{"id": "1", "contents": "x", "title": "T", "text": "y"}',
             Document("1", "", "x", {"title": "T", "text": "y"}),
@@ -50,7 +45,7 @@ def test_jsonl_ids_have_three_field_names(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_jsonl_fields_are_read_as_documented(tmp_path: Path, line: str, expected: Document) -> None:
-    """Numbers are ids, contents wins, a null title counts as absent, empty text is kept, a text keeps its line ends."""
+    """Ids of three names, numbers too; contents wins, null counts as absent, empty text and line ends are kept."""
     assert list(corpus_of(tmp_path / "c.jsonl", line)) == [expected]
 
 
@@ -78,26 +73,14 @@ def test_every_format_gives_the_same_documents(tmp_path: Path, name: str, conten
     assert list(corpus_of(tmp_path / "unsaid" / name, gzip.compress(content.encode()))) == TWO
 
 
-def test_a_tsv_of_two_columns_has_no_titles(tmp_path: Path) -> None:
-    """As in MS MARCO's passages (id TAB text); quotes have no special meaning."""
-    corpus = corpus_of(tmp_path / "c.tsv", '0\t"quoted" text\n1\t\n')
+def test_columns_of_a_table_are_id_text_and_fields(tmp_path: Path) -> None:
+    """The header names them; two columns without one are id and text, where quotes have no special meaning."""
+    corpus = corpus_of(tmp_path / "b.tsv", '0\t"quoted" text\n1\t\n')
     assert list(corpus) == [Document("0", "", '"quoted" text'), Document("1", "", "")]
     assert corpus.field_rule == "title + ' ' + text"
-
-
-def test_other_columns_of_a_table_are_fields(tmp_path: Path) -> None:
-    """The header names them; those of a topic file are left out."""
     content = "docid\tlang\ttitle\tpassage\turl\na\ten\tNile\ta river\thttps://a/b\n"
     (document,) = corpus_of(tmp_path / "c.tsv", content)
     assert document == Document("a", "Nile", "a river", {"lang": "en", "url": "https://a/b"})
-    with pytest.raises(MilcoError, match="two columns for 'text'"):
-        list(corpus_of(tmp_path / "d.tsv", "id\ttext\tcontents\na\tb\tc\n"))
-
-
-def test_null_stands_for_an_absent_title_or_text(tmp_path: Path) -> None:
-    """As databases export it; a document of neither is an error."""
-    content = '{"id": "a", "title": "Nile", "text": null}\n{"id": "b", "title": null, "text": "a river"}\n'
-    assert [document.contents for document in corpus_of(tmp_path / "c.jsonl", content)] == ["Nile ", "a river"]
 
 
 def test_a_directory_is_read_in_sorted_order(
@@ -119,23 +102,6 @@ def test_a_directory_is_read_in_sorted_order(
     (tmp_path / "docs-4.jsonl.zst").touch()
     with pytest.raises(MilcoError, match=r"docs-4\.jsonl\.zst"):
         open_corpus(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("magic", "named"),
-    [
-        (b"PAR1", "docs.bin is a Parquet file: expected a file of lines"),
-        (b"PK\x03\x04", "docs.bin is a ZIP archive: expected a file of lines"),
-        (b"BZh91AY", "bzip2: .* first .bunzip2 "),
-        (b"\x28\xb5\x2f\xfd\x04", "zstd: .* first .zstd -d "),
-        ("a\ttext\n".encode("utf-16"), "UTF-16: .* first .iconv -f utf-16 -t utf-8 "),
-    ],
-)
-def test_another_format_is_named(magic: bytes, named: str, tmp_path: Path) -> None:
-    """Rather than called a table with one column; with the program that converts it."""
-    (tmp_path / "docs.bin").write_bytes(magic + b"...")
-    with pytest.raises(MilcoError, match=named):
-        list(open_corpus(str(tmp_path / "docs.bin")))
 
 
 QUERY_JSONL = '{"_id": "q", "text": "a query"}'
@@ -172,78 +138,41 @@ def test_a_directory_may_hold_corpus_and_topics(tmp_path: Path, layout: str, cap
     assert list(open_topics(str(tmp_path))) == [Query("q", "a query")]
 
 
-def test_a_directory_without_a_corpus_is_refused(tmp_path: Path) -> None:
-    """The error lists its files; a file that is passed itself is read whatever its name."""
-    corpus_of(tmp_path / "queries.tsv", "q\ta query")
-    with pytest.raises(MilcoError, match=r"queries\.tsv"):
-        open_corpus(str(tmp_path))
-    assert len(list(open_corpus(str(tmp_path / "queries.tsv")))) == 1
-
-
-def test_a_directory_of_mixed_formats_is_refused(tmp_path: Path) -> None:
-    """The error names one file of each."""
-    corpus_of(tmp_path / "docs-1.jsonl", TWO_JSONL)
-    corpus_of(tmp_path / "docs-2.jsonl", TWO_JSONL)
-    corpus_of(tmp_path / "inner" / "dev.tsv", "q\ta query")
-    with pytest.raises(MilcoError, match=r"inner/dev\.tsv .*docs-1\.jsonl"):
-        open_corpus(str(tmp_path))
-
-
-BROKEN_JSONL = [
-    ("garbage", "not JSON: unexpected character"),
-    ('{"id": "x", "text": ', "not JSON: unexpected end of data"),
-    ("[", "the beginning of JSON in several lines: write one object per line"),
-    ('{"text": "no id"}', "no field 'id', '_id' or 'docid'"),
-    ('{"id": "", "text": "y"}', "the id '' is empty"),
-    ('{"id": "a b", "text": "y"}', "the id 'a b' holds white space"),
-    ('{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
-    ('{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
-    ('{"id": "x", "body": "y"}', "no field 'contents' or 'text' among 'id', 'body'"),
-    ('{"id": "x", "text": null}', "'text' is null"),
-    (b'{"id": "x", "text": "\xff\xfe"}', "not UTF-8"),
+BROKEN = [
+    ("c.jsonl", "garbage", "not JSON: unexpected character"),
+    ("c.jsonl", '{"id": "x", "text": ', "not JSON: unexpected end of data"),
+    ("c.jsonl", "[", "the beginning of JSON in several lines: write one object per line"),
+    ("c.jsonl", '{"text": "no id"}', "no field 'id', '_id' or 'docid'"),
+    ("c.jsonl", '{"id": "", "text": "y"}', "the id '' is empty"),
+    ("c.jsonl", '{"id": "' + "long " * 99 + '", "text": "y"}', "long long…' holds white space"),
+    ("c.jsonl", '{"id": "' + "x" * 40_000 + '", "text": "y"}', "xxx…' has 40,000 bytes: the limit is 32,700"),
+    ("c.jsonl", '{"id": "x", "body": "y"}', "no field 'contents' or 'text' among 'id', 'body'"),
+    ("c.jsonl", '{"id": "x", "text": null}', "'text' is null"),
+    ("c.jsonl", b'{"id": "x", "text": "\xff\xfe"}', "not UTF-8"),
+    ("c.tsv", "b\ttext\twith a tab", "3 columns between tabs: the lines before have 2"),
+    ("c.tsv", "alone", "1 column between tabs"),
+    ("c.tsv", b"b\t\xff", "not UTF-8 (byte 3 of the line)"),
+    ("c.tsv", "b\t日本".encode("shift_jis"), "from its encoding (Shift_JIS, "),
+    ("c.tsv", "b\tx\rc\ty\r", "carriage returns between columns"),
 ]
 
 
-@pytest.mark.parametrize(("line", "why"), BROKEN_JSONL)
-def test_a_malformed_json_line_is_reported_with_its_place(tmp_path: Path, line: str | bytes, why: str) -> None:
+@pytest.mark.parametrize(("name", "line", "why"), BROKEN)
+def test_a_malformed_line_is_reported_with_its_place(tmp_path: Path, name: str, line: str | bytes, why: str) -> None:
     """By check() and by iterating; line numbers include blank lines."""
     encoded = line.encode() if isinstance(line, str) else line
-    corpus = corpus_of(tmp_path / "c.jsonl", b'\n{"id": "a", "text": "x"}\n' + encoded + b"\n")
+    good = b"a\ttext" if name == "c.tsv" else b'{"id": "a", "text": "x"}'
+    corpus = corpus_of(tmp_path / name, b"\n" + good + b"\n" + encoded + b"\n")
     for read in (corpus.check, lambda: list(corpus)):
         with pytest.raises(MilcoError) as caught:
             read()
-        assert str(caught.value).startswith(f"{tmp_path / 'c.jsonl'}:3: ")
+        assert str(caught.value).startswith(f"{tmp_path / name}:3: ")
         assert why in str(caught.value)
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("b\ttext\twith a tab", "3 columns between tabs: the lines before have 2"),
-        ("alone", "1 column between tabs"),
-        (b"b\t\xff", "not UTF-8 (byte 3 of the line)"),
-        ("b\t日本".encode("shift_jis"), "from its encoding (Shift_JIS, "),
-        ("b\tx\rc\ty\r", "carriage returns between columns"),
-    ],
-)
-def test_a_malformed_tsv_line_is_reported_with_its_place(tmp_path: Path, line: str | bytes, why: str) -> None:
-    """The first line determines the columns."""
-    encoded = line.encode() if isinstance(line, str) else line
-    with pytest.raises(MilcoError) as caught:
-        corpus_of(tmp_path / "c.tsv", b"a\ttext\n" + encoded).check()
-    assert str(caught.value).startswith(f"{tmp_path / 'c.tsv'}:2: ")
-    assert why in str(caught.value)
-
-
-def test_a_tsv_of_four_columns_is_refused(tmp_path: Path) -> None:
-    """MS MARCO's documents (id, url, title, body) are not read by guessing."""
-    with pytest.raises(MilcoError, match=r"c.tsv:1: 4 columns"):
-        corpus_of(tmp_path / "c.tsv", "d1\thttp://x\ttitle\tbody\n").check()
-
-
 def test_skipped_lines_are_listed(tmp_path: Path) -> None:
-    """Nothing is lost silently: check() lists the lines that iterating skips."""
+    """Nothing is lost silently: check() lists the lines that iterating skips; without another line it is an error."""
     content = TWO_JSONL.replace("\n", '\n{"id": 3}\n', 1).encode() + b"\xff\n"
     corpus = corpus_of(tmp_path / "c.jsonl", content, skip_bad_lines=True)
     report = corpus.check()
@@ -251,6 +180,8 @@ def test_skipped_lines_are_listed(tmp_path: Path) -> None:
     assert report.records == 2
     assert [line.split(": ")[0] for line in report.skipped] == [f"{where}:2", f"{where}:4"]
     assert list(corpus) == TWO
+    with pytest.raises(MilcoError, match=r"2 lines .*c\.jsonl:1: "):
+        corpus_of(where, "x\ny\n", skip_bad_lines=True).check()
 
 
 @pytest.mark.parametrize("skip_bad_lines", [False, True])
@@ -269,14 +200,6 @@ def test_hash_collisions_are_not_duplicates(tmp_path: Path, monkeypatch: pytest.
     assert corpus_of(tmp_path / "c.jsonl", TWO_JSONL).check().records == 2
     with pytest.raises(MilcoError, match=r"duplicate id 'a': .*:1 and .*:3"):
         corpus_of(tmp_path / "c.jsonl", TWO_JSONL + TWO_JSONL).check()
-
-
-def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
-    """An empty file, or one of malformed lines only."""
-    with pytest.raises(MilcoError, match="is empty"):
-        corpus_of(tmp_path / "c.jsonl", "").check()
-    with pytest.raises(MilcoError, match=r"2 lines .*c\.jsonl:1: "):
-        corpus_of(tmp_path / "c.jsonl", "x\ny\n", skip_bad_lines=True).check()
 
 
 def test_long_stretches_of_blank_lines_are_reported(
@@ -343,24 +266,40 @@ def test_the_digest_depends_on_ids_contents_and_order(tmp_path: Path) -> None:
     assert len(digests | {report.digest}) == len(changed) + 1
 
 
+@pytest.mark.parametrize(
+    ("opened", "files", "message"),
+    [
+        ("", {"README.md": "x"}, r"holds no file that ends in \.jsonl"),
+        ("", {"queries.tsv": "q\ta query"}, r"queries\.tsv"),
+        ("", {"a.jsonl": TWO_JSONL, "b.jsonl": "", "inner/dev.tsv": "q\tx"}, r"inner/dev\.tsv .*a\.jsonl"),
+        ("", {"a.jsonl": TWO_JSONL, "b.jsonl.zst": ""}, r"b\.jsonl\.zst"),
+        ("c.jsonl", {"c.jsonl": ""}, "is empty"),
+        ("c.txt", {"c.txt": "<top>\n<num> Number: 1\n"}, "TREC topics"),
+        ("c.tsv", {"c.tsv": "d1\thttp://x\ttitle\tbody\n"}, r"c.tsv:1: 4 columns"),
+        ("c.tsv", {"c.tsv": "id\ttext\tcontents\na\tb\tc\n"}, "two columns for 'text'"),
+        ("c.bin", {"c.bin": b"PAR1..."}, "c.bin is a Parquet file: expected a file of lines"),
+        ("c.bin", {"c.bin": b"PK\x03\x04..."}, "c.bin is a ZIP archive: expected a file of lines"),
+        ("c.bin", {"c.bin": b"BZh91AY..."}, "bzip2: .* first .bunzip2 "),
+        ("c.bin", {"c.bin": b"\x28\xb5\x2f\xfd\x04..."}, "zstd: .* first .zstd -d "),
+        ("c.bin", {"c.bin": "a\ttext\n".encode("utf-16")}, "UTF-16: .* first .iconv -f utf-16 -t utf-8 "),
+    ],
+)
+def test_what_is_not_a_corpus_is_named(
+    tmp_path: Path, opened: str, files: dict[str, str | bytes], message: str
+) -> None:
+    """Directories without documents or with two formats, topics, and other formats with the program that converts."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(MilcoError, match=message):
+        open_corpus(str(tmp_path / opened)).check()
+
+
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     """It would be empty when the documents are encoded."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(MilcoError, match="not a regular file"):
         open_corpus(str(tmp_path / "pipe"))
-
-
-def test_a_directory_without_readable_files_is_refused(tmp_path: Path) -> None:
-    """The error lists the endings."""
-    (tmp_path / "README.md").write_text("x")
-    with pytest.raises(MilcoError, match=r"holds no file that ends in \.jsonl"):
-        open_corpus(str(tmp_path))
-
-
-def test_trec_topics_are_refused_as_a_corpus(tmp_path: Path) -> None:
-    """The error names the format."""
-    with pytest.raises(MilcoError, match="TREC topics"):
-        corpus_of(tmp_path / "topics.txt", "<top>\n<num> Number: 1\n")
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

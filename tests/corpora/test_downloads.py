@@ -10,11 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from milco_pyserini.corpora import open_corpus
-from milco_pyserini.corpora.benchmark import BenchmarkCorpus
-from milco_pyserini.corpora.catalog import CORPORA
-from milco_pyserini.corpora.formats import FORMATS
-from milco_pyserini.corpora.remote import RemoteRecords, WebFile, locate, remote_lines
+from milco_pyserini.corpora.remote import WebFile, locate, remote_lines
 from milco_pyserini.errors import MilcoError, Unreachable
 from milco_pyserini.io.downloads import data_home, download
 
@@ -141,19 +137,3 @@ def test_downloads_are_kept_in_milco_data(server: Server, tmp_path: Path, monkey
     monkeypatch.delenv("MILCO_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_home() == tmp_path / "cache/milco_pyserini"
-
-
-def test_a_benchmark_is_fetched_when_it_is_read(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once; opening it fetches nothing."""
-    monkeypatch.setenv("MILCO_DATA", str(tmp_path))
-    server.content = b'{"data": [{"paragraphs": [{"context": "agua", "qas": [{"id": "q", "question": "que"}]}]}]}'
-    file = WebFile(server.url, "xquad", "xquad.es.json")
-    source = RemoteRecords(FORMATS["xquad"].documents, [file], "context")
-    monkeypatch.setitem(CORPORA, "xquad-es", BenchmarkCorpus(source, "es", 1))
-    corpus = open_corpus("xquad-es")
-    assert not server.requests
-    assert corpus.check().records == 1
-    assert [document.text for document in corpus] == ["agua"]
-    assert server.requests == 1

@@ -1,5 +1,6 @@
 """Language fairness of runs: milco eval --fairness."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,62 +53,71 @@ def test_hits_in_the_language_of_the_query_are_counted() -> None:
     assert list(named) == [PEER]
 
 
-def test_runs_have_the_same_measures_whatever_they_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Callable:
+    """Write files, given as words with | for line ends, and run the command: stdout by rows and columns, and stderr."""
+
+    def run(files: dict[str, str], *arguments: str) -> tuple[list[list[str]], str]:
+        monkeypatch.chdir(tmp_path)
+        for name, content in files.items():
+            (tmp_path / name).write_text(content.replace("|", "\n") + "\n")
+        assert main(arguments) == 0
+        out, err = capsys.readouterr()
+        return [line.split() for line in out.splitlines()], err
+
+    return run
+
+
+def test_runs_have_the_same_measures_whatever_they_answer(command: Callable) -> None:
     """The judged queries decide whose languages are known."""
-    monkeypatch.chdir(tmp_path)
-    Path("qrels.txt").write_text("sw-q 0 sw-1 1\nx1 0 de-1 1\n")
-    Path("a.txt").write_text("sw-q Q0 sw-1 1 2 r\nx1 Q0 de-1 1 2 r\n")
-    Path("b.txt").write_text("sw-q Q0 sw-1 1 2 r\n")
-    assert main(["--run", "a.txt", "b.txt", "--qrels", "qrels.txt", "-m", "RR@10", "--fairness"]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[0].split() == ["run", "RR@10", "OwnLanguage@10"]
-    assert [line.split()[-1] for line in out.splitlines()[1:3]] == ["1.0000", "1.0000"]
+    files = {
+        "q.txt": "sw-q 0 sw-1 1|x1 0 de-1 1",
+        "a.txt": "sw-q Q0 sw-1 1 2 r|x1 Q0 de-1 1 2 r",
+        "b.txt": "sw-q Q0 sw-1 1 2 r",
+    }
+    rows, err = command(files, "--run", "a.txt", "b.txt", "--qrels", "q.txt", "-m", "RR@10", "--fairness")
+    assert rows[0] == ["run", "RR@10", "OwnLanguage@10"]
+    assert [row[-1] for row in rows[1:3]] == ["1.0000", "1.0000"]
     assert "1 without results (counted as 0)" in err
 
 
-def test_queries_without_a_language_are_left_out_of_its_measure_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_queries_without_a_language_are_left_out_of_its_measure_only(command: Callable) -> None:
     """A line reports how many. If one of several datasets has no such query, none has the measure: there is no mean."""
-    monkeypatch.chdir(tmp_path)
+    files = {}
     for name, first in (("some", "sw-q"), ("none", "x0")):
-        Path(f"{name}.qrels").write_text(f"{first} 0 sw-1 1\n{first} 0 sw-2 1\n{first} 0 de-1 1\nx1 0 de-1 1\n")
-        Path(f"{name}.txt").write_text(f"{first} Q0 sw-1 1 2 r\nx1 Q0 de-1 1 2 r\n")
+        files[f"{name}.qrels"] = f"{first} 0 sw-1 1|{first} 0 sw-2 1|{first} 0 de-1 1|x1 0 de-1 1"
+        files[f"{name}.txt"] = f"{first} Q0 sw-1 1 2 r|x1 Q0 de-1 1 2 r"
     given = ["-m", "RR@10", "--fairness", "--per-query"]
-    assert main(["--run", "some.txt", "--qrels", "some.qrels", *given]) == 0
-    out, err = capsys.readouterr()
-    rows = {row.split()[0]: row.split()[3] for row in out.splitlines()}
-    assert rows == {"query": "OwnLanguage@10", "sw-q": "1.0000", "x1": "-", "all": "1.0000"}
+    rows, err = command(files, "--run", "some.txt", "--qrels", "some.qrels", *given)
+    expected = {"query": "OwnLanguage@10", "sw-q": "1.0000", "x1": "-", "all": "1.0000"}
+    assert {row[0]: row[3] for row in rows} == expected
     assert "OwnLanguage@10 leaves out 1 query of some.qrels: the id of 'x1' begins with no known language" in err
-    assert "cannot tell" not in err
-    assert main(["--run", "some.txt", "none.txt", "--qrels", "some.qrels", "none.qrels", *given]) == 0
-    out, err = capsys.readouterr()
-    assert OWN_LANGUAGE not in out and "OwnLanguage@10 leaves out all queries of none.qrels" in err
+    rows, err = command({}, "--run", "some.txt", "none.txt", "--qrels", "some.qrels", "none.qrels", *given)
+    assert OWN_LANGUAGE not in rows[0] and "OwnLanguage@10 leaves out all queries of none.qrels" in err
 
 
-def test_a_peer_that_cannot_differ_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_peer_that_cannot_differ_is_left_out(command: Callable) -> None:
     """With one relevant document per query, or one in each language, any ranking has the same."""
-    monkeypatch.chdir(tmp_path)
-    Path("qrels.txt").write_text("sw-1 0 sw-1 1\nsw-2 0 sw-2 1\nsw-2 0 de-2 1\n")
-    Path("run.txt").write_text("sw-1 Q0 sw-1 1 2 r\n")
-    assert main(["--run", "run.txt", "--qrels", "qrels.txt", "--fairness"]) == 0
-    out, err = capsys.readouterr()
-    assert "PEER" not in out and "PEER@100 is left out, it cannot tell rankings of qrels.txt apart" in err
+    files = {"q.txt": "sw-1 0 sw-1 1|sw-2 0 sw-2 1|sw-2 0 de-2 1", "run.txt": "sw-1 Q0 sw-1 1 2 r"}
+    rows, err = command(files, "--run", "run.txt", "--qrels", "q.txt", "--fairness")
+    assert "PEER@100" not in rows[0] and "PEER@100 is left out, it cannot tell rankings of q.txt apart" in err
 
 
-def test_a_run_without_judged_documents_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_run_without_judged_documents_is_reported(command: Callable) -> None:
     """Its docids are probably of another collection."""
-    monkeypatch.chdir(tmp_path)
-    Path("qrels.txt").write_text("q 0 d1 1\n")
-    Path("run.txt").write_text("q Q0 D-1 1 2 r\n")
-    assert main(["--run", "run.txt", "--qrels", "qrels.txt"]) == 0
-    assert "No document of run.txt is judged: it has docids such as 'D-1', qrels.txt 'd1'" in capsys.readouterr().err
+    files = {"q.txt": "q 0 d1 1", "run.txt": "q Q0 D-1 1 2 r"}
+    _, err = command(files, "--run", "run.txt", "--qrels", "q.txt")
+    assert "No document of run.txt is judged: it has docids such as 'D-1', q.txt 'd1'" in err
+
+
+def test_the_command_adds_measures(command: Callable) -> None:
+    """Columns, which are tested like the others."""
+    files = {
+        "run.txt": "|".join(f"sw-q Q0 {name} {rank} {9 - rank} r" for rank, name in enumerate(SEPARATE, 1)),
+        "q.txt": "|".join(f"sw-q 0 {name} 1" for name in SEPARATE),
+    }
+    rows, _ = command(files, "--run", "run.txt", "--qrels", "q.txt", "-m", "R@100", "--fairness")
+    assert rows == [["run", "R@100", "PEER@100", "OwnLanguage@10"], ["run", "1.0000", "0.0495", "0.5000"]]
 
 
 def test_languages_come_from_ids_or_corpora(tmp_path: Path) -> None:
@@ -120,21 +130,3 @@ def test_languages_come_from_ids_or_corpora(tmp_path: Path) -> None:
         document_languages([run], qrels, [])
     with pytest.raises(MilcoError, match=r"document 'd4' .*docs.jsonl"):
         document_languages([{"q": {"d4": 1.0}}], qrels, [str(corpus)])
-
-
-def test_the_command_adds_measures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Columns, which are tested like the others; --corpus needs --fairness."""
-    monkeypatch.chdir(tmp_path)
-    Path("run.txt").write_text(
-        "".join(f"sw-q Q0 {name} {rank} {9 - rank} r\n" for rank, name in enumerate(SEPARATE, 1))
-    )
-    Path("qrels.txt").write_text("".join(f"sw-q 0 {name} 1\n" for name in SEPARATE))
-    given = ["--run", "run.txt", "--qrels", "qrels.txt", "-m", "R@100"]
-    assert main([*given, "--fairness"]) == 0
-    heads, values = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["run", "R@100", "PEER@100", "OwnLanguage@10"]
-    assert values.split() == ["run", "1.0000", "0.0495", "0.5000"]
-    assert main([*given, "--corpus", "sample"]) == 2
-    assert "--corpus requires --fairness" in capsys.readouterr().err

@@ -45,13 +45,6 @@ def test_wide_characters_take_two_columns() -> None:
     assert str(comparison).splitlines() == ["run     nDCG@10", "阿拉伯   0.2500", "e\u0301        0.2500"]
 
 
-def test_several_datasets_end_with_their_mean() -> None:
-    """A single system is not named; each dataset has the same weight."""
-    assert str(compare_evaluations({"milco": {"ar": LOW, "bn": made(0.75)}})) == (
-        "dataset  nDCG@10\nar        0.2500\nbn        0.7500\nmean      0.5000\n"
-    )
-
-
 def test_rows_are_grouped_by_dataset() -> None:
     """The p-values of a measure are corrected together."""
     assert str(compare_evaluations(TWO, correction="bonferroni")) == (
@@ -122,7 +115,7 @@ def test_missing_numbers_are_dashes_and_columns_have_their_digits() -> None:
 
 
 def test_json_has_means_intervals_tests_and_queries() -> None:
-    """With every digit."""
+    """With every digit; one run has neither a comparison nor a mean over datasets."""
     value = json.loads(compare_evaluations(TWO, test="wilcoxon").to_json(per_query=True))
     assert value["comparison"] == {"baseline": "bm25", "test": "wilcoxon", "correction": "holm", "alpha": 0.05}
     expected = [("ar", "bm25"), ("ar", "milco"), ("bn", "bm25"), ("bn", "milco")]
@@ -134,14 +127,8 @@ def test_json_has_means_intervals_tests_and_queries() -> None:
     assert ndcg["interval"][0] < ndcg["mean"] < ndcg["interval"][1]
     assert value["results"][1]["per_query"] == HIGH.per_query
     assert value["mean"]["milco"] == {"nDCG@10": HIGH.mean["nDCG@10"]}
-
-
-def test_json_of_one_run_has_no_comparison() -> None:
-    """Nor a mean over datasets, nor queries unless they are requested."""
-    value = json.loads(compare_evaluations({"bm25": {"ar": LOW}}).to_json())
-    assert value["comparison"] is None
-    assert "mean" not in value
-    assert "per_query" not in value["results"][0]
+    one = json.loads(compare_evaluations({"bm25": {"ar": LOW}}).to_json())
+    assert one["comparison"] is None and "mean" not in one and "per_query" not in one["results"][0]
 
 
 def test_any_system_may_be_the_baseline() -> None:

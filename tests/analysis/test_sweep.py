@@ -105,12 +105,6 @@ def test_indexes_of_the_same_vectors_are_reused(command: Sweep) -> None:
     assert command("--prune", "none", "--overwrite")[0] == 0
 
 
-def test_a_single_view_has_fewer_terms(points: Callable[..., list[dict]]) -> None:
-    """Pruning is of the view's terms."""
-    both, pivot = points("--prune", "none"), points("--prune", "none", "--views", "pivot")
-    assert pivot[0]["terms"] < both[0]["terms"]
-
-
 def test_the_default_rules_are_those_of_the_paper_that_prune_something(
     command: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,29 +139,29 @@ def test_bad_input_is_one_line_before_anything_is_written(
     assert not Path("indexes").exists()
 
 
-def test_a_view_that_the_vectors_lack_is_an_error(command: Sweep, files: Path) -> None:
-    """Before the directory is made, whichever option names it."""
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        ({"views": ["pivot"]}, ["--views", "source"], "vectors has only the pivot view"),
+        ({"views": ["pivot"]}, ["--prune", "none", "source:top-k:3"], "vectors has only the pivot view"),
+        # Qrels are of documents.
+        ({"split_passages": True}, ["--prune", "none"], "vectors has passages of documents"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_an_error(
+    command: Sweep, files: Path, change: dict, arguments: list[str], message: str
+) -> None:
+    """Before the directory is made."""
     manifest = read_checked(files / "vectors" / "manifest.json")
-    write_checked(files / "vectors" / "manifest.json", manifest | {"views": ["pivot"]})
-    for arguments in (["--views", "source"], ["--prune", "none", "source:top-k:3"]):
-        code, _, err = command(*arguments)
-        assert (code, err.count("\n")) == (2, 1)
-        assert "vectors has only the pivot view" in err
+    write_checked(files / "vectors" / "manifest.json", manifest | change)
+    code, _, err = command(*arguments)
+    assert (code, err.count("\n"), message in err) == (2, 1, True)
     assert not Path("indexes").exists()
 
 
 def test_documents_that_a_rule_empties_are_counted(command: Sweep) -> None:
     """On stderr."""
     assert "without terms, which no query can find" in command("--prune", "threshold:2")[2]
-
-
-def test_passages_cannot_be_evaluated(command: Sweep, files: Path) -> None:
-    """Qrels are of documents."""
-    manifest = read_checked(files / "vectors" / "manifest.json")
-    write_checked(files / "vectors" / "manifest.json", manifest | {"split_passages": True})
-    code, _, err = command("--prune", "none")
-    assert code == 2
-    assert "vectors has passages of documents" in err
 
 
 def test_settings_of_an_engine_are_part_of_its_name() -> None:

@@ -65,6 +65,8 @@ def test_contributions_sum_to_the_engines_score(engine: str, prune: str, count: 
             assert plain_sum(one) == one.total == score
             assert all(part.score == part.query * part.document for part in one.contributions)
             assert engine == "exact" or all(isinstance(part.score, int) for part in one.contributions)
+            pivot = sum(part.score for part in one.contributions if part.term.view == "pivot")
+            assert one.shares == pytest.approx({"pivot": pivot / score, "source": 1 - pivot / score})
 
 
 def test_the_index_that_is_searched_is_explained(engine: str, tmp_path: Path) -> None:
@@ -148,15 +150,6 @@ def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.
 
     changed = explainer(built, changed_documents).explain(query)
     assert all("the engine's score is far from the sum" in one.notes[0] for one in changed)
-
-
-def test_shares_of_the_views_sum_to_1(engine: str) -> None:
-    """A contribution belongs to the view of its term."""
-    for query in queries(4):
-        for one in explainer(index(engine)).explain(query):
-            assert sum(one.shares.values()) == pytest.approx(1)
-            pivot = sum(part.score for part in one.contributions if part.term.view == "pivot")
-            assert one.shares["pivot"] == pytest.approx(pivot / one.total)
 
 
 def test_text_and_store_give_the_documents_other_terms(engine: str) -> None:

@@ -20,24 +20,19 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def test_a_trec_run_is_read_by_its_scores(tmp_path: Path) -> None:
-    """The rank column and a byte order mark are ignored, white space may be tabs, the order of lines is kept."""
-    path = written(tmp_path / "run", "\ufeff1 Q0 b 1 2.5 tag\n1\tQ0\ta\t9\t-3e-1\ttag\r\n\n2 Q0 a x 7 tag")
-    assert read_run(path) == {"1": {"b": 2.5, "a": -0.3}, "2": {"a": 7.0}}
-    assert list(read_run(path)["1"]) == ["b", "a"]
+    """Rank and byte order mark are ignored, white space may be tabs, the order of lines is kept; plain and gzip."""
+    text = "\ufeff1 Q0 陌 1 2.5 tag\n1\tQ0\ta\t9\t-3e-1\ttag\r\n\n2 Q0 a x 7 tag"
+    for path in (written(tmp_path / "run", text), written(tmp_path / "run.gz", gzip.compress(text.encode()))):
+        assert read_run(path) == {"1": {"陌": 2.5, "a": -0.3}, "2": {"a": 7.0}}
+        assert list(read_run(path)["1"]) == ["陌", "a"]
+    with pytest.raises(MilcoError, match="holds no results"):
+        read_run(written(tmp_path / "run", "\n"))
 
 
 def test_an_ms_marco_run_is_read_by_its_ranks(tmp_path: Path) -> None:
     """Minus the rank replaces the score."""
     path = written(tmp_path / "run", "1\tb\t2\n1\ta\t1\n")
     assert read_run(path) == {"1": {"b": -2.0, "a": -1.0}}
-
-
-def test_gzip_runs_equal_plain_runs(tmp_path: Path) -> None:
-    """With ids in any script."""
-    text = "1 Q0 陌 1 2 t\n"
-    plain, packed = written(tmp_path / "a", text), tmp_path / "a.gz"
-    packed.write_bytes(gzip.compress(text.encode()))
-    assert read_run(packed) == read_run(plain) == {"1": {"陌": 2.0}}
 
 
 IDS = st.text(st.characters(exclude_characters=" \t\n\v\f\r", exclude_categories=["Cs"]), min_size=1)
@@ -79,19 +74,6 @@ def test_a_broken_line_is_an_error_with_file_and_line(
         read_run(path)
     assert str(error.value).startswith(f"{path}:{line}: ")
     assert message in str(error.value)
-
-
-def test_an_empty_run_is_an_error(tmp_path: Path) -> None:
-    """A failed search leaves such files."""
-    with pytest.raises(MilcoError, match="holds no results"):
-        read_run(written(tmp_path / "run", "\n"))
-
-
-def test_a_truncated_gzip_run_is_an_error(tmp_path: Path) -> None:
-    """Half a download is not a run."""
-    packed = gzip.compress(b"1 Q0 a 1 2 t\n" * 1000)
-    with pytest.raises(MilcoError, match="is not a complete gzip file"):
-        read_run(written(tmp_path / "run.gz", packed[:-10]))
 
 
 @pytest.mark.parametrize(

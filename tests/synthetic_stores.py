@@ -15,24 +15,8 @@ from milco_pyserini.sparse.store import write_jsonl, write_parquet
 # Java's white space, the separators of the index writer, and edge cases of JSON, UTF-8 and query parsers.
 NASTY = [
     *("", " ", "\t", "\n", "\u3000", "\u2028", "\x1c", "a b", "\ue000", "\ue001", "x\ue000" + "5", "\x00", "a\x00b"),
-    *(
-        "\u00a0",
-        "\u202f",
-        "\ufeff",
-        "\uffff",
-        "😀",
-        "👨‍👩‍👧",
-        "𠀋",
-        "e\u0301",
-        "é",
-        '"',
-        "\\",
-        "^2",
-        "a:b",
-        "OR",
-        "*",
-        "|",
-    ),
+    *("\u00a0", "\u202f", "\ufeff", "\uffff", "😀", "👨‍👩‍👧", "𠀋", "e\u0301", "é"),
+    *('"', "\\", "^2", "a:b", "OR", "*", "|"),
     *("w" * 255, "w" * 256, "w" * 300, "😀" * 127, "😀" * 128, "\u3000" * 90, "#", "##ing", "▁陌", "-5", "1.5"),
 ]
 NASTY_IDS = ["é", "ドキュメント", "𝒳", '"', "a\\b", "a#1", "a#10", "a.b", "Z", "a", "\x00", "0", "00", "x" * 300]

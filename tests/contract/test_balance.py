@@ -122,10 +122,3 @@ def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str)
         searcher.num_documents, searcher._values["lang"] = 9, dict.fromkeys("abcde", 1) | {"f": 4}
         with pytest.raises(MilcoError, match="balance='lang': it has 6 different values in 9 documents: balance needs"):
             searcher.search(queries_for(engine), 5, balance=Balance("lang"))
-
-
-@pytest.mark.parametrize("text", ["", "=1", "lang=", "lang=x", "lang=-1", "lang=nan"])
-def test_a_malformed_balance_is_one_error(text: str) -> None:
-    """FIELD or FIELD=STRENGTH, of at least 0."""
-    with pytest.raises(MilcoError, match="balance"):
-        Balance.parse(text)

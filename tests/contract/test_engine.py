@@ -47,22 +47,16 @@ def test_the_best_k_are_the_first_k_of_all(built: Built, kind: str) -> None:
 @pytest.mark.parametrize("kind", [*INDEXES, *SHARDED_INDEXES])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_query_has_the_same_hits_alone_and_in_a_batch(built: Built, kind: str, threads: int) -> None:
-    """Neither the other queries nor the number of threads change a hit; no query has no hits."""
+    """Neither the other queries nor the number of threads change a hit; without a known term there are none."""
     searcher = open_index(built.path(kind)).searcher()
     assert searcher.search([], 10, threads=threads) == []
-    queries = queries_for(kind)
+    queries = [*queries_for(kind), {}, {"no such term": 1.0}]
     together = searcher.search(queries, 10, threads=threads)
+    assert [len(hits) for hits in together[-2:]] == [0, 0]
     for query, hits in zip(queries, together, strict=True):
         (alone,) = searcher.search([query], 10)
         assert alone.docids == hits.docids
         np.testing.assert_array_equal(alone.scores, hits.scores)
-
-
-@pytest.mark.parametrize("kind", INDEXES)
-def test_a_query_without_known_terms_has_no_hits(built: Built, kind: str) -> None:
-    """Empty queries and unknown terms are not errors."""
-    found = open_index(built.path(kind)).searcher().search([{}, {"no such term": 1.0}], 10)
-    assert [len(hits) for hits in found] == [0, 0]
 
 
 @pytest.mark.parametrize("kind", INDEXES)

@@ -9,16 +9,12 @@ from golden_set import GOLDEN, TEXTS
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.io.files import checksum_bytes
+from milco_pyserini.io.files import PARTIAL, checksum_bytes
 from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model.configuration import VIEW_VARIANTS
 
 CHECKPOINT = str(GOLDEN / "ckpt_distillation")
-FORMATS = {
-    "jsonl": [],
-    "parquet": ["--format", "parquet"],
-    "passages": ["--split-passages", "--max-length", "8"],
-}
+FORMATS = {"jsonl": [], "parquet": ["--format", "parquet"], "passages": ["--split-passages", "--max-length", "8"]}
 DOCUMENTS = [" ".join(text.split()) or "blank" for text in TEXTS][:11]
 
 
@@ -78,14 +74,17 @@ def content(store: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_an_interrupted_store_is_completed_with_the_same_bytes(
-    corpus: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C after the second part, then the same command."""
+    """Ctrl-C after the second part, which leaves no partial file, then the same command."""
     assert encode(corpus, tmp_path / "once", *FORMATS[kind]) == 0
     with monkeypatch.context() as patched:
         interrupt(patched, after=2)
         assert encode(corpus, tmp_path / "twice", *FORMATS[kind]) == 130
-    assert not (tmp_path / "twice" / "manifest.json").exists()
+    line = "milco encode: interrupted; complete parts are kept; rerun the same command to resume"
+    assert capsys.readouterr().err.splitlines()[-1] == line
+    left = [path.name for path in (tmp_path / "twice").rglob("*")]
+    assert "manifest.json" not in left and not [name for name in left if PARTIAL in name]
     assert encode(corpus, tmp_path / "twice", *FORMATS[kind]) == 0
     assert content(tmp_path / "twice") == content(tmp_path / "once")
 

@@ -164,11 +164,7 @@ def test_the_command_updates_and_deletes(
     [
         ({"weight_hash": "b"}, (), "its weight_hash is 'b', the index has 'a': encode them as"),
         ({"english_prefix": "e_"}, (), "its english_prefix is 'e_', the index has ''"),
-        (
-            {"views": ["pivot"]},
-            (),
-            r"its views is \['pivot'\], the index has \['pivot', 'source'\]: give the same --vie",
-        ),
+        ({"views": ["pivot"]}, (), r"its views is \['pivot'\], the index has \['pivot', 'source'\]"),
         ({}, ("--prune", "top-k:9"), "its pruning is 'top-k:9', the index has None: give the same --prune"),
         ({}, ("--since", "{other}"), "was not built from it. Give the vectors that it was"),
         ({"split_passages": True}, (), "holds passages, and a replaced document may have had more"),

@@ -14,6 +14,7 @@ from milco_pyserini.encode.ray_launcher import validate_ray
 from milco_pyserini.engines.qdrant import Qdrant
 from milco_pyserini.engines.seismic import Seismic
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.train.cli import validate_installation
 
 TESTS = Path(__file__).parent
 # doctor ends with 1 if something is not installed.
@@ -75,10 +76,11 @@ def test_what_cannot_work_on_windows_is_refused(missing: Callable, monkeypatch: 
         (Qdrant().available, "qdrant"),
         (Seismic().available, "seismic"),
         (validate_ray, "ray"),
+        (validate_installation, "train"),
         # Languages that no other test of this process has asked for.
         (lambda: list(detect_languages([Document("d", "", "Der Nil ist ein Fluss.")], ("cy", "eo"))), "detect"),
     ],
-    ids=["qdrant", "seismic", "ray", "detect"],
+    ids=["qdrant", "seismic", "ray", "train", "detect"],
 )
 def test_what_is_not_installed_is_named_with_its_extra(
     missing: Callable, extra: str, monkeypatch: pytest.MonkeyPatch

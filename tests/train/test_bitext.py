@@ -66,12 +66,7 @@ def test_tsv_and_jsonl_plain_or_gzip_give_the_same_pairs(tmp_path: Path) -> None
     for name in ("de-en.tsv", "de-en.tsv.gz", "de-en.part1.jsonl", "de-en.jsonl.gz"):
         path = write(tmp_path / name, *(lines if "jsonl" in name else tsv))
         (source,) = open_bitext([path])
-        assert (source.language, source.name, source.collection, source.index.pairs) == (
-            "de",
-            str(path),
-            str(path),
-            2,
-        )
+        assert (source.language, source.name, source.collection, source.index.pairs) == ("de", str(path), str(path), 2)
         assert list(source.pairs()) == [("de", "Hallo!", "Hi."), ("de", "Grüß Gott!", "Good day.")]
 
 
@@ -112,31 +107,31 @@ def test_the_language_of_jsonl_may_come_from_its_lines(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_line_is_reported_before_training(tmp_path: Path, name: str, line: bytes, why: str) -> None:
-    """The error has the file, the line number and the reason."""
+    """The error has the file, the line number and the reason; pairs of a probe may have an id."""
     good = b'{"text": "a", "english": "b"}' if "jsonl" in name else b"a\tb"
     path = tmp_path / name
     path.write_bytes(good + b"\n" + line + b"\n")
     with pytest.raises(MilcoError, match=rf"{name}:2: {why}"):
         BitextStream(open_bitext([path]), temperature=1, seed=0)
+    probe = write(tmp_path / "probe" / "de-en.tsv", "1\ta\tb\tc")
+    with pytest.raises(MilcoError, match=r"de-en.tsv:1: 4 tab-separated column\(s\): expected \[id TAB\] text TAB"):
+        _ = open_bitext([probe], ids=True)[0].index
 
 
 def test_invalid_bitext_names_and_files_are_refused(tmp_path: Path) -> None:
     """Unknown names, wrong file names, empty and damaged files: each error has the fix."""
-    with pytest.raises(MilcoError, match="unknown bitext 'europal': did you mean 'europarl'"):
-        open_bitext(["europal"])
-    with pytest.raises(MilcoError, match="no such bitext file or directory"):
-        open_bitext([tmp_path / "absent.tsv"])
-    with pytest.raises(MilcoError, match="no language in the file name: name it LANG-en"):
-        open_bitext([write(tmp_path / "german.tsv", "a\tb")])
-    with pytest.raises(MilcoError, match="add the language to every line"):
-        open_bitext([write(tmp_path / "german.jsonl", "no JSON")])
-    with pytest.raises(MilcoError, match="is not bitext: its name must be"):
-        open_bitext([write(tmp_path / "de-en.txt", "a\tb")])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MilcoError, match="has no bitext: file names must be"):
-        open_bitext([tmp_path / "empty"])
-    with pytest.raises(MilcoError, match="has no pairs"):
-        _ = open_bitext([write(tmp_path / "fr-en.tsv")])[0].index
+    for name, message in (
+        ("europal", "unknown bitext 'europal': did you mean 'europarl'"),
+        (tmp_path / "absent.tsv", "no such bitext file or directory"),
+        (write(tmp_path / "german.tsv", "a\tb"), "no language in the file name: name it LANG-en"),
+        (write(tmp_path / "german.jsonl", "no JSON"), "add the language to every line"),
+        (write(tmp_path / "de-en.txt", "a\tb"), "is not bitext: its name must be"),
+        (tmp_path / "empty", "has no bitext: file names must be"),
+        (write(tmp_path / "fr-en.tsv"), "has no pairs"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            _ = open_bitext([name])[0].index
     path = write(tmp_path / "es-en.tsv.gz", *("a\tb" for _ in range(1000)))
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(MilcoError, match="is not a complete gzip file"):
@@ -180,39 +175,37 @@ def test_every_pass_is_a_different_permutation(tmp_path: Path, count: int) -> No
 
 def test_languages_are_drawn_by_tempered_size() -> None:
     """With temperature 2, 90,000 and 10,000 pairs are drawn 3 to 1; sources of a language by size."""
-    sources: list[BitextSource] = [
-        MemorySource("a", "de", 60_000),
-        MemorySource("b", "de", 30_000),
-        MemorySource("a", "fr", 10_000),
-    ]
-    stream = BitextStream(sources, temperature=2, seed=1)
-    assert stream.probabilities == pytest.approx([0.5, 0.25, 0.25])
+    stream = BitextStream(sources(("a", "de", 60_000), ("b", "de", 30_000), ("a", "fr", 10_000)), 2, seed=1)
     drawn = Counter(pair.text.split()[0] for pair in head(stream, 20_000))
     assert drawn["a/de"] / 20_000 == pytest.approx(0.5, abs=0.015)
     assert drawn["a/fr"] / 20_000 == pytest.approx(0.25, abs=0.015)
-    assert BitextStream(sources, 1, 1).probabilities == pytest.approx([0.6, 0.3, 0.1])
 
 
-def test_weights_are_shares_of_collections() -> None:
-    """With weights 4 and 1 a lexicon gets a fifth of the draws, whatever its size."""
-    sources: list[BitextSource] = [
-        MemorySource("bitext", "de", 100),
-        MemorySource("lexicon", "de", 900),
-        MemorySource("lexicon", "yo", 100),
-    ]
-    stream = BitextStream(sources, temperature=2, seed=1, weights={"bitext": 4, "lexicon": 1})
-    assert stream.probabilities == pytest.approx([0.8, 0.15, 0.05])
+def sources(*each: tuple[str, str, int]) -> list[BitextSource]:
+    """Return sources of these collections, languages and numbers of pairs."""
+    return [MemorySource(*one) for one in each]
 
 
-def test_collections_without_a_weight_share_the_rest() -> None:
-    """A weight of 0.2 leaves 0.8 to the others, which are mixed like one collection."""
-    sources: list[BitextSource] = [
-        MemorySource("a", "de", 300),
-        MemorySource("b", "fr", 100),
-        MemorySource("lexicon", "de", 900),
-    ]
-    stream = BitextStream(sources, temperature=1, seed=1, weights={"lexicon": 0.2})
-    assert stream.probabilities == pytest.approx([0.6, 0.2, 0.2])
+SIZES = (("a", "de", 60_000), ("b", "de", 30_000), ("a", "fr", 10_000))
+
+
+@pytest.mark.parametrize(
+    ("each", "temperature", "weights", "expected"),
+    [
+        (SIZES, 2, {}, [0.5, 0.25, 0.25]),
+        (SIZES, 1, {}, [0.6, 0.3, 0.1]),
+        # A lexicon gets a fifth of the draws, whatever its size.
+        ((("a", "de", 100), ("w", "de", 900), ("w", "yo", 100)), 2, {"a": 4, "w": 1}, [0.8, 0.15, 0.05]),
+        # A weight of 0.2 leaves 0.8 to the others, which are mixed like one collection.
+        ((("a", "de", 300), ("b", "fr", 100), ("w", "de", 900)), 1, {"w": 0.2}, [0.6, 0.2, 0.2]),
+    ],
+)
+def test_weights_are_shares_of_collections(
+    each: tuple, temperature: float, weights: dict[str, float], expected: list[float]
+) -> None:
+    """Within a collection, sizes decide; collections without a weight share the rest."""
+    stream = BitextStream(sources(*each), temperature, seed=1, weights=weights)
+    assert stream.probabilities == pytest.approx(expected)
 
 
 def test_concatenated_examples_join_pairs_of_one_source() -> None:

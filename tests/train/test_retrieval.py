@@ -1,6 +1,5 @@
 """Reading retrieval examples from JSONL, and the stream of query groups."""
 
-import gzip
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from torch.utils.data import DataLoader
+from training_set import write_lines
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train.batches import GivenExamples, ProcessBatches
@@ -21,14 +21,6 @@ from milco_pyserini.train.data.retrieval import (
 from milco_pyserini.train.data.streams import QueryGroup, RetrievalStream
 
 
-def write(path: Path, *lines: dict) -> Path:
-    """Write a JSONL file, compressed if its name ends in .gz."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
 def example(name: str, negatives: int = 3, scores: bool = False) -> dict:
     """Return a query with two positives and some negatives; scores decrease from 10."""
     line: dict = {"query": name, "positives": [f"{name}+0", f"{name}+1"]}
@@ -40,7 +32,7 @@ def example(name: str, negatives: int = 3, scores: bool = False) -> dict:
 
 def collection(path: Path, count: int, **more: int) -> Path:
     """Write a file of count examples."""
-    return write(path, *(example(f"{path.name[0]}{number}", **more) for number in range(count)))
+    return write_lines(path, *(example(f"{path.name[0]}{number}", **more) for number in range(count)))
 
 
 def first(stream: RetrievalStream, count: int) -> list[QueryGroup]:
@@ -51,7 +43,7 @@ def first(stream: RetrievalStream, count: int) -> list[QueryGroup]:
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
 def test_examples_are_read_plain_and_gzip(tmp_path: Path, ending: str) -> None:
     """Scores are split between positives and negatives."""
-    path = write(tmp_path / f"x.ja{ending}", example("q", 1, scores=True), example("r", 0))
+    path = write_lines(tmp_path / f"x.ja{ending}", example("q", 1, scores=True), example("r", 0))
     assert list(RetrievalFile(path).examples()) == [
         RetrievalExample("ja", "q", ("q+0", "q+1"), ("q-0",), (10.0, 9.0), (8.0,)),
         RetrievalExample("ja", "r", ("r+0", "r+1"), ()),
@@ -61,7 +53,7 @@ def test_examples_are_read_plain_and_gzip(tmp_path: Path, ending: str) -> None:
 def test_a_title_precedes_its_passage(tmp_path: Path) -> None:
     """In {"query", "positive", "title"}; null, empty and absent titles add nothing."""
     pairs = [{"query": "q", "positive": "p", "title": "t"}, {"query": "q", "positive": "p", "title": None}]
-    path = write(tmp_path / "x.fr.jsonl", *pairs, {"query": "q", "positive": "p"}, {**pairs[0], "title": ""})
+    path = write_lines(tmp_path / "x.fr.jsonl", *pairs, {"query": "q", "positive": "p"}, {**pairs[0], "title": ""})
     assert [one.positives for one in RetrievalFile(path).examples()] == [("t p",), ("p",), ("p",), ("p",)]
 
 
@@ -87,10 +79,7 @@ def test_bge_layout_is_read() -> None:
         # JSON has no infinity, but 1e999 overflows to it.
         (b'{"query": "q", "positives": ["p"], "negatives": [], "scores": [1e999]}', "JSON"),
         (b'{"query": "q", "positive": "p", "language": []}', "'language' is a list"),
-        (
-            b'{"query": "q", "pos": ["p"], "neg": ["n"], "pos_scores": [], "neg_scores": [1]}',
-            "0 numbers for 1 passages",
-        ),
+        (b'{"query": "q", "pos": ["p"], "neg": ["n"], "pos_scores": [], "neg_scores": [1]}', "0 numbers for 1"),
     ],
 )
 def test_a_broken_line_is_reported_with_file_and_number(tmp_path: Path, line: bytes, why: str) -> None:
@@ -118,23 +107,23 @@ def test_language_of_a_file_name(name: str, language: str) -> None:
 
 def test_lines_have_their_own_language_if_the_file_name_has_none(tmp_path: Path) -> None:
     """Selecting languages filters the lines of such files, and other files as a unit."""
-    write(tmp_path / "d" / "mixed.jsonl", example("a") | {"language": "ja"}, example("b") | {"language": "ko"})
-    write(tmp_path / "d" / "deep" / "x.ko.jsonl", example("c") | {"language": "ko"})
-    write(tmp_path / "d" / "deep" / "y.ja.jsonl.gz", example("d"))
+    write_lines(tmp_path / "d" / "mixed.jsonl", example("a") | {"language": "ja"}, example("b") | {"language": "ko"})
+    write_lines(tmp_path / "d" / "deep" / "x.ko.jsonl", example("c") | {"language": "ko"})
+    write_lines(tmp_path / "d" / "deep" / "y.ja.jsonl.gz", example("d"))
     (tmp_path / "d" / "manifest.json").write_text("{}")
     everything = [one for source in open_retrieval([tmp_path / "d"]) for one in source.examples()]
     assert [(one.language, one.query) for one in everything] == [("ko", "c"), ("ja", "d"), ("ja", "a"), ("ko", "b")]
     chosen = open_retrieval([tmp_path / "d"], ["ko"])
     assert [(one.language, one.query) for source in chosen for one in source.examples()] == [("ko", "c"), ("ko", "b")]
     assert [source.stats.examples for source in chosen] == [1, 1]
-    (source,) = open_retrieval([write(tmp_path / "train.hn.jsonl", example("a") | {"language": "sw"})])
+    (source,) = open_retrieval([write_lines(tmp_path / "train.hn.jsonl", example("a") | {"language": "sw"})])
     with pytest.raises(MilcoError, match=r"train\.hn\.jsonl:1: language 'sw' in a file of 'hn': rename the file"):
         _ = source.stats
 
 
 def test_data_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     """By its own name and by its directory's: its examples would count twice."""
-    path = write(tmp_path / "a.ja.jsonl", example("a"))
+    path = write_lines(tmp_path / "a.ja.jsonl", example("a"))
     for names in ([path, path], [tmp_path, path]):
         with pytest.raises(MilcoError, match=r"a\.ja\.jsonl is given twice"):
             open_retrieval(names)
@@ -223,7 +212,7 @@ def test_data_loader_workers_do_not_change_the_order(tmp_path: Path, seen: int) 
 
 def test_missing_negatives_and_scores_are_reported_before_training(tmp_path: Path) -> None:
     """So are empty sources, no sources, and values out of range."""
-    bare = write(tmp_path / "bare.jsonl", example("q", scores=True), {"query": "r", "positive": "p"})
+    bare = write_lines(tmp_path / "bare.jsonl", example("q", scores=True), {"query": "r", "positive": "p"})
     (tmp_path / "empty.jsonl").write_bytes(b"\n")
     sources = open_retrieval([bare])
     with pytest.raises(MilcoError, match=r"bare\.jsonl:2: no negatives.*milco train mine"):

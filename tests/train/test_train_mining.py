@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from golden_set import GOLDEN, encoder
+from training_set import MANY_SCRIPTS as WORDS
+from training_set import examples, write_lines
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.index import Hits
 from milco_pyserini.train import mining
 from milco_pyserini.train.cli import main
-from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, distinct_passages, open_retrieval
+from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages
 from milco_pyserini.train.mining import NegativeMiner, near_duplicates, shingles
 from milco_pyserini.train.rewriting import MineOptions
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
-WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
 
 
 def passage(number: int) -> str:
@@ -30,22 +30,15 @@ def passage(number: int) -> str:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Thirty pairs; two of them have the same query."""
-    path = tmp_path / "pairs.ja.jsonl.gz"
     lines = [{"query": f"{WORDS[n % 12]} {WORDS[n * 5 % 12]}", "positive": passage(n)} for n in range(28)]
     lines += [{"query": "old bridge", "positive": passage(n)} for n in (30, 31)]
-    path.write_bytes(gzip.compress(b"".join(orjson.dumps(line) + b"\n" for line in lines)))
-    return path
+    return write_lines(tmp_path / "pairs.ja.jsonl.gz", *lines)
 
 
 def run(data: Path, output: Path, *more: str, model: Path | str = CHECKPOINT) -> int:
     """Run the command with the golden set's tiny encoder."""
     common = ["--encoder", str(model), "--dtype", "float32", "--device", "cpu"]
     return main(["mine", "--data", str(data), "--output", str(output), *common, *more])
-
-
-def examples(output: Path) -> list[RetrievalExample]:
-    """Return every example below a directory."""
-    return [example for source in open_retrieval([output]) for example in source.examples()]
 
 
 def test_negatives_are_the_best_hits_in_order(data: Path, tmp_path: Path) -> None:
@@ -88,7 +81,7 @@ def test_max_score_drops_false_negatives(tmp_path: Path, max_score: float | None
     path = tmp_path / "x.jsonl"
     letters = {letter: letter * 20 for letter in "abcde"}
     lines = [{"query": "q", "positives": [letters["b"]], "negatives": [letters[letter] for letter in "acde"]}]
-    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    write_lines(path, *lines)
     passages = {letters[letter]: number for number, letter in enumerate("abcde")}
     source = RetrievalFile(path)
     options = MineOptions(data=(str(path),), output=tmp_path, max_score=max_score)
@@ -115,10 +108,8 @@ def test_near_duplicates_share_most_of_the_shorter_text(left: str, right: str, s
 
 def test_a_corpus_adds_passages(data: Path, tmp_path: Path) -> None:
     """Its documents are found as negatives too."""
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_bytes(
-        b"".join(orjson.dumps({"id": f"d{n}", "contents": f"{passage(n)} corpus"}) + b"\n" for n in range(40, 60))
-    )
+    lines = ({"id": f"d{n}", "contents": f"{passage(n)} corpus"} for n in range(40, 60))
+    corpus = write_lines(tmp_path / "corpus.jsonl", *lines)
     assert run(data, tmp_path / "mined", "--corpus", str(corpus), "--negatives", "20") == 0
     assert any(text.endswith("corpus") for one in examples(tmp_path / "mined") for text in one.negatives)
 
@@ -228,7 +219,6 @@ def test_the_data_itself_is_never_replaced(data: Path, tmp_path: Path, capsys: p
 def test_sources_with_the_same_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Their output files would be one."""
     for place in "ab":
-        (tmp_path / place).mkdir()
-        (tmp_path / place / "x.ja.jsonl").write_bytes(orjson.dumps({"query": "q", "positive": "p"}))
+        write_lines(tmp_path / place / "x.ja.jsonl", {"query": "q", "positive": "p"})
     assert run(tmp_path, tmp_path / "mined") == 2
     assert "would both become" in capsys.readouterr().err

@@ -5,15 +5,16 @@ import gzip
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import torch
 from golden_set import GOLDEN, bent
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from training_set import WORDS, logged, weights, write_lines
 from transformers import AutoConfig, XLMRobertaForMaskedLM
 
 from milco_pyserini.encode.encoder import MilcoEncoder
@@ -28,11 +29,12 @@ from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.presets import PAPER_SAP, PRESETS
 from milco_pyserini.train.start import connect
 
+Arguments = Callable[..., list[str]]
+Refused = Callable[[list[str]], str]
 SHORT = (
     "--group-size 4 --steps 12 --batch-size 8 --log-steps 4 --learning-rate 1e-3 --query-max-length 16 "
     "--passage-max-length 32 --device cpu --dtype float32 --workers 0"
 ).split()
-WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()
 
 
@@ -54,13 +56,12 @@ def bitext(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def retrieval(tmp_path: Path) -> Path:
     """Forty queries with a positive, three negatives and a teacher's scores."""
-    path = tmp_path / "pairs.de.jsonl"
-    with path.open("w", encoding="utf-8") as handle:
-        for number in range(40):
-            texts = [f"{WORDS[(number + step) % 15]} {WORDS[(number + 2 * step + 1) % 15]} town" for step in range(4)]
-            line = {"query": FOREIGN[number % 15], "positives": texts[:1], "negatives": texts[1:]}
-            handle.write(json.dumps(line | {"scores": [4.0, 1.0, 0.5, -1.0]}) + "\n")
-    return path
+    lines = []
+    for number in range(40):
+        texts = [f"{WORDS[(number + step) % 15]} {WORDS[(number + 2 * step + 1) % 15]} town" for step in range(4)]
+        line = {"query": FOREIGN[number % 15], "positives": texts[:1], "negatives": texts[1:]}
+        lines.append(line | {"scores": [4.0, 1.0, 0.5, -1.0]})
+    return write_lines(tmp_path / "pairs.de.jsonl", *lines)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +71,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(start: Path, bitext: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(sap: Arguments, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of eight steps that was not interrupted, with checkpoints of steps 4 and 8."""
     run = tmp_path_factory.mktemp("finished") / "run"
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
     return run
 
 
@@ -83,13 +84,18 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def sap(start: Path, bitext: Path, output: Path, *more: str) -> list[str]:
-    """Return the arguments of a short SAP run."""
-    recipe = output.parent / "tiny-sap.json"
-    values = {"model": str(start), "teacher": str(GOLDEN / "en_lsr"), "batch_size": 8, "learning_rate": 1e-3}
-    values |= {"bitext": [str(bitext)], "max_length": 32, "log_steps": 2, "save_steps": 4, "steps": 8, "device": "cpu"}
-    recipe.write_text(json.dumps(values | {"dtype": "float32"}))
-    return ["sap", "--preset", str(recipe), "--output", str(output), *more]
+@pytest.fixture(scope="module")
+def sap(start: Path, bitext: Path) -> Arguments:
+    """Return a function that gives the arguments of a short SAP run."""
+
+    def arguments(output: Path, *more: str) -> list[str]:
+        recipe = output.parent / "tiny-sap.json"
+        values = {"model": str(start), "teacher": str(GOLDEN / "en_lsr"), "batch_size": 8, "learning_rate": 1e-3}
+        values |= {"bitext": [str(bitext)], "max_length": 32, "log_steps": 2, "save_steps": 4, "steps": 8}
+        recipe.write_text(json.dumps(values | {"device": "cpu", "dtype": "float32"}))
+        return ["sap", "--preset", str(recipe), "--output", str(output), *more]
+
+    return arguments
 
 
 def with_parts(recipe: Path) -> None:
@@ -100,29 +106,23 @@ def with_parts(recipe: Path) -> None:
     recipe.write_text(json.dumps(values))
 
 
-def weights(run: Path) -> dict[str, Tensor]:
-    """Return the final weights of a run."""
-    return load_file(run / "model" / "model.safetensors")
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture) -> Refused:
+    """Return a function that runs a command that fails; it returns its last line. There must be no traceback."""
+
+    def run(arguments: list[str]) -> str:
+        capfd.readouterr()
+        assert main(arguments) == 2
+        text = capfd.readouterr().err
+        assert "Traceback" not in text
+        return text.strip().splitlines()[-1]
+
+    return run
 
 
-def logged(run: Path) -> list[dict[str, Any]]:
-    """Return the entries of a run's log."""
-    return [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
-
-
-def refused(capfd: pytest.CaptureFixture, arguments: list[str]) -> str:
-    """Run a command that fails; return its last line. There must be no traceback."""
-    assert main(arguments) == 2
-    text = capfd.readouterr().err
-    assert "Traceback" not in text
-    return text.strip().splitlines()[-1]
-
-
-def test_sap_learns_and_its_model_encodes(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_sap_learns_and_its_model_encodes(sap: Arguments, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """The logged loss falls, stdout stays empty, and the model encodes."""
-    assert main(sap(start, bitext, tmp_path / "run", "--steps", "20")) == 0
+    assert main(sap(tmp_path / "run", "--steps", "20")) == 0
     assert capfd.readouterr().out == ""
     log = logged(tmp_path / "run")
     found = [entry["loss"] for entry in log if "loss" in entry]
@@ -132,13 +132,13 @@ def test_sap_learns_and_its_model_encodes(
     assert encoder.encode_query(["Fluss und Hafen"]).weights.size
 
 
-def test_a_resumed_run_ends_with_the_same_weights(start: Path, bitext: Path, finished: Path, run: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_weights(sap: Arguments, finished: Path, run: Path) -> None:
     """Weights, alarms and log equal those of an uninterrupted run, even if a killed one left half a line of the log."""
     for name in ("model", "checkpoint-8"):
         shutil.rmtree(run / name)
     with (run / "log.jsonl").open("ab") as handle:
         handle.write(b'{"step":3,"lo')
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
     for name, tensor in weights(finished).items():
         assert torch.equal(tensor, weights(run)[name]), name
     assert [path.name for path in sorted(run.glob("checkpoint-*"))] == ["checkpoint-4", "checkpoint-8"]
@@ -149,9 +149,9 @@ def test_a_resumed_run_ends_with_the_same_weights(start: Path, bitext: Path, fin
     assert kept[0] == kept[1]
 
 
-def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_damaged_checkpoint_is_set_aside(sap: Arguments, run: Path, capfd: pytest.CaptureFixture) -> None:
     """So is a damaged model, and a checkpoint that has lost its checksums."""
-    arguments = sap(start, bitext, run)
+    arguments = sap(run)
     before = weights(run)
     for checksums, name in ((True, "optimizer.pt"), (False, "scheduler.pt")):
         content = bytearray((run / "checkpoint-8" / name).read_bytes())
@@ -169,11 +169,9 @@ def test_a_damaged_checkpoint_is_set_aside(start: Path, bitext: Path, run: Path,
     assert "is up to date" in capfd.readouterr().err
 
 
-def test_an_unreadable_checkpoint_is_reported_in_one_line(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_an_unreadable_checkpoint_is_reported_in_one_line(sap: Arguments, run: Path, refused: Refused) -> None:
     """Its checksums are right, its content is not."""
-    arguments = sap(start, bitext, run)
+    arguments = sap(run)
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoint-8")
     checksums = json.loads((run / "checkpoint-4" / "checksums.json").read_text())
@@ -181,13 +179,13 @@ def test_an_unreadable_checkpoint_is_reported_in_one_line(
         torch.save({"of": "another"}, run / "checkpoint-4" / name)
         checksums[name] = files.checksum(run / "checkpoint-4" / name)
         (run / "checkpoint-4" / "checksums.json").write_text(json.dumps(checksums))
-        error = refused(capfd, arguments)
+        error = refused(arguments)
         assert "checkpoint-4" in error and "cannot be read as the state of this run's" in error
         assert error.endswith("Remove the checkpoint to resume from the one before it.")
 
 
 def test_a_checkpoint_is_flushed_before_it_gets_its_name(
-    start: Path, bitext: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sap: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Older checkpoints are removed only after that."""
     run, seen = tmp_path / "run", []
@@ -200,15 +198,15 @@ def test_a_checkpoint_is_flushed_before_it_gets_its_name(
             seen.append((directory.name, sorted(path.name for path in run.glob("checkpoint-*"))))
 
     monkeypatch.setattr(files, "sync_tree", sync_tree)
-    assert main(sap(start, bitext, run, "--keep", "1")) == 0
+    assert main(sap(run, "--keep", "1")) == 0
     assert seen == [("checkpoint-4", []), ("checkpoint-8", ["checkpoint-4"])]
     assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-8"]
 
 
-def test_a_run_that_lacks_only_its_model_does_not_train(start: Path, bitext: Path, finished: Path, run: Path) -> None:
+def test_a_run_that_lacks_only_its_model_does_not_train(sap: Arguments, finished: Path, run: Path) -> None:
     """Killed after its last checkpoint, whose weights become the model."""
     shutil.rmtree(run / "model")
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
     assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in weights(run).items())
     assert logged(run) == logged(finished)
     assert sorted(path.name for path in run.glob("check*")) == ["checkpoint-4", "checkpoint-8"]
@@ -240,9 +238,7 @@ def test_sct_starts_without_sap_from_an_english_or_a_multilingual_head(retrieval
         assert MilcoEncoder.from_pretrained(run / "model", device="cpu").vocabulary.english_size == pieces
 
 
-def test_lexecho_of_the_paper_is_an_option(
-    start: Path, retrieval: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_lexecho_of_the_paper_is_an_option(start: Path, retrieval: Path, tmp_path: Path, refused: Refused) -> None:
     """The model has the variant, pooling and special tokens; another variant cannot follow."""
     options = ["--preset", "paper-sct", "--data", str(retrieval), *SHORT]
     chosen = ["--echo-variant", "paper", "--source-pool", "max", "--source-drop-special"]
@@ -252,7 +248,7 @@ def test_lexecho_of_the_paper_is_an_option(
     assert weights(tmp_path / "run")["echo.weight"].shape[1] == config["english_hidden_size"]
     again = ["--model", str(tmp_path / "run" / "model"), "--output", str(tmp_path / "next"), "--echo-variant", "linear"]
     assert "--echo-variant linear: the model has a LexEcho head of the variant paper" in refused(
-        capfd, ["sct", *options, *again]
+        ["sct", *options, *again]
     )
 
 
@@ -328,28 +324,23 @@ def test_missing_data_is_reported_with_everything_else_that_is_wrong(
     """One run of the command shows all of it."""
     with pytest.raises(InvalidOptions) as raised:
         validate(config_class(preset="mine", optimizer=OptimizerOptions(warmup=1.5)))
-    assert [str(error).partition(" ")[0].strip(":") for error in raised.value.errors] == [
-        f"{missing}",
-        "warmup=1.5",
-    ]
+    assert [str(error).partition(" ")[0].strip(":") for error in raised.value.errors] == [f"{missing}", "warmup=1.5"]
 
 
-def test_a_damaged_configuration_of_a_run_is_named(
-    start: Path, bitext: Path, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_damaged_configuration_of_a_run_is_named(sap: Arguments, run: Path, tmp_path: Path, refused: Refused) -> None:
     """In one line; so is that of a run of release 0.3."""
     shutil.copytree(run, tmp_path / "copy")
     for content in ("", "[]"):
         (tmp_path / "copy" / "config.json").write_text(content)
-        assert "config.json" in refused(capfd, sap(start, bitext, tmp_path / "copy"))
+        assert "config.json" in refused(sap(tmp_path / "copy"))
     (tmp_path / "copy" / "config.json").rename(tmp_path / "copy" / "config.yaml")
-    error = refused(capfd, sap(start, bitext, tmp_path / "copy"))
+    error = refused(sap(tmp_path / "copy"))
     assert "is a run of release 0.3" in error and f"--model {tmp_path / 'copy' / 'checkpoint-8'}" in error
 
 
-def test_a_run_can_start_from_an_encoder_and_an_english_head(bitext: Path, tmp_path: Path) -> None:
+def test_a_run_can_start_from_an_encoder_and_an_english_head(sap: Arguments, tmp_path: Path) -> None:
     """It keeps the weights of both and adds a connector, as in the paper."""
-    arguments = sap(tmp_path, bitext, tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
+    arguments = sap(tmp_path / "run", "--steps", "1", "--part-rates", "encoder=0", "decoder=0")
     with_parts(tmp_path / "tiny-sap.json")
     assert main(arguments) == 0
     found = weights(tmp_path / "run")
@@ -371,32 +362,30 @@ def test_an_encoder_that_lacks_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_kept_and_other_options_are_refused(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
+    sap: Arguments, run: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """The same command does nothing; another option is named; --overwrite replaces."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
     assert "is up to date" in capfd.readouterr().err
-    assert main(sap(start, bitext, run, "--steps", "3")) == 2
+    assert main(sap(run, "--steps", "3")) == 2
     assert "was begun with steps 8, not 3" in capfd.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-    assert main(sap(start, bitext, run, "--steps", "1", "--overwrite")) == 0
+    assert main(sap(run, "--steps", "1", "--overwrite")) == 0
     assert [path.name for path in run.glob("checkpoint*")] == ["checkpoint-1"]
 
 
-def test_a_resumed_run_may_take_less_memory_and_disk(start: Path, bitext: Path, finished: Path, run: Path) -> None:
+def test_a_resumed_run_may_take_less_memory_and_disk(sap: Arguments, finished: Path, run: Path) -> None:
     """Options that do not change what is learned: the weights are those of the uninterrupted run."""
     for name in ("model", "checkpoint-8"):
         shutil.rmtree(run / name)
     more = ["--keep", "1", "--workers", "1", "--gradient-checkpointing"]
-    assert main(sap(start, bitext, run, *more)) == 0
+    assert main(sap(run, *more)) == 0
     assert [path.name for path in run.glob("checkpoint*")] == ["checkpoint-8"]
     torch.testing.assert_close(weights(run), weights(finished))
 
 
-def test_a_run_does_not_resume_on_changed_data(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_run_does_not_resume_on_changed_data(sap: Arguments, bitext: Path, run: Path, refused: Refused) -> None:
     """Its examples would be others than those that it has not seen yet."""
     for name in ("model", "checkpoint-8"):
         shutil.rmtree(run / name)
@@ -404,26 +393,26 @@ def test_a_run_does_not_resume_on_changed_data(
     before = file.read_bytes()
     try:
         file.write_bytes(before + b"Hund\tdog\n")
-        assert "was begun with examples" in refused(capfd, sap(start, bitext, run))
+        assert "was begun with examples" in refused(sap(run))
         file.write_bytes(before.replace(b"river", b"stream"))
-        assert f"was begun with digest of {file} " in refused(capfd, sap(start, bitext, run))
+        assert f"was begun with digest of {file} " in refused(sap(run))
     finally:
         file.write_bytes(before)
 
 
 def test_overwrite_removes_only_a_run_that_reads_nothing_of_itself(
-    start: Path, bitext: Path, run: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    sap: Arguments, bitext: Path, run: Path, tmp_path: Path, refused: Refused
 ) -> None:
     """A directory with somebody's config.yaml is not a run; data and checkpoints in the run would be lost."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "config.yaml").write_text("site: theirs\n")
     for options in ([], ["--overwrite"]):
-        error = refused(capfd, sap(start, bitext, tmp_path / "project", *options))
+        error = refused(sap(tmp_path / "project", *options))
         assert f"{tmp_path / 'project'} was not written by this command" in error
     assert (tmp_path / "project" / "config.yaml").read_text() == "site: theirs\n"
     data = shutil.copytree(bitext, run / "data")
     for options in (["--bitext", str(data)], ["--model", str(run / "checkpoint-4")]):
-        error = refused(capfd, sap(start, bitext, run, "--overwrite", *options))
+        error = refused(sap(run, "--overwrite", *options))
         assert f"--overwrite would remove {options[1]}" in error
     assert (run / "checkpoint-4").is_dir()
 
@@ -456,7 +445,7 @@ def test_part_rates_are_those_of_the_smallest_module() -> None:
 
 
 def test_a_directory_in_which_another_process_trains_is_refused(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sap: Arguments, run: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """A job that was queued twice would mix the checkpoints of both."""
     monkeypatch.setattr("milco_pyserini.train.run._LOCK_LIMIT", 0.1)
@@ -464,37 +453,31 @@ def test_a_directory_in_which_another_process_trains_is_refused(
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with locked_file(run / ".lock"):
         for options in ([], ["--overwrite"]):
-            assert f"{run / '.lock'} has been locked by another program" in refused(
-                capfd, sap(start, bitext, run, *options)
-            )
+            assert f"{run / '.lock'} has been locked by another program" in refused(sap(run, *options))
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
 
 
-def test_a_run_without_checkpoints_accepts_other_options(start: Path, bitext: Path, run: Path) -> None:
+def test_a_run_without_checkpoints_accepts_other_options(sap: Arguments, run: Path) -> None:
     """Saved options bind only if a checkpoint or a model was made with them."""
     for name in ("model", "checkpoint-4", "checkpoint-8"):
         shutil.rmtree(run / name)
-    assert main(sap(start, bitext, run, "--steps", "1")) == 0
+    assert main(sap(run, "--steps", "1")) == 0
     assert json.loads((run / "config.json").read_text())["steps"] == 1
 
 
-def test_overwrite_removes_nothing_if_the_options_are_refused(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_overwrite_removes_nothing_if_the_options_are_refused(sap: Arguments, run: Path, refused: Refused) -> None:
     """Every check comes first."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     for options in ("--accumulation 0", "--part-rates foo=1", "--probe nowhere", "--max-length 9000"):
-        refused(capfd, sap(start, bitext, run, "--overwrite", *options.split()))
+        refused(sap(run, "--overwrite", *options.split()))
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-def test_a_non_finite_loss_stops_the_run(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_non_finite_loss_stops_the_run(sap: Arguments, tmp_path: Path, refused: Refused) -> None:
     """The error names the step and the last good checkpoint, which is kept."""
     options = ("--learning-rate", "1e18", "--max-grad-norm", "1e30", "--save-steps", "1")
-    error = refused(capfd, sap(start, bitext, tmp_path / "run", *options))
+    error = refused(sap(tmp_path / "run", *options))
     assert "step 2: the loss of a batch in de, en, fr is nan (text nan, english nan)" in error
     assert "nothing was saved since checkpoint-1" in error
     left = load_file(tmp_path / "run" / "checkpoint-1" / "model.safetensors")
@@ -502,25 +485,23 @@ def test_a_non_finite_loss_stops_the_run(
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_non_finite_weights_are_never_written(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_non_finite_weights_are_never_written(sap: Arguments, tmp_path: Path, refused: Refused) -> None:
     """Even if no loss has shown them yet."""
     run = tmp_path / "run"
     # The first step of the warm-up changes nothing.
     options = ("--learning-rate", "1e39", "--warmup", "2", "--save-steps", "1", "--weight-decay", "0")
-    error = refused(capfd, sap(start, bitext, run, *options))
+    error = refused(sap(run, *options))
     assert "step 2: weights are no longer finite (encoder.embeddings." in error
     assert "nothing was saved since checkpoint-1" in error
     assert [path.name for path in run.glob("*checkpoint*")] == ["checkpoint-1"]
     left = load_file(run / "checkpoint-1" / "model.safetensors")
     assert all(bool(tensor.isfinite().all()) for tensor in left.values())
-    assert "step 1: weights" in refused(capfd, sap(start, bitext, tmp_path / "short", *options[:2], "--steps", "1"))
+    assert "step 1: weights" in refused(sap(tmp_path / "short", *options[:2], "--steps", "1"))
     assert not [*tmp_path.glob("*/model"), *tmp_path.glob("short/checkpoint*")]
 
 
 def test_the_advice_of_a_failed_run_works(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sap: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """From the last checkpoint with a lower rate; that checkpoint replaces a configuration's encoder."""
     calls, made = [], losses.sparse_mean_squared_error
@@ -531,21 +512,21 @@ def test_the_advice_of_a_failed_run_works(
         return made(*arguments) * (torch.inf if len(calls) > 9 else 1)
 
     monkeypatch.setattr(losses, "sparse_mean_squared_error", broken)
-    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    error = refused(sap(tmp_path / "run"))
     assert "step 5: the loss of a batch in de, en, fr is inf (text " in error
     monkeypatch.undo()
     advice = (
         error.rpartition(" start a new run with ")[2].replace("OTHER", str(tmp_path / "other")).replace("LOWER", "1e-5")
     )
     assert f"--model {tmp_path / 'run' / 'checkpoint-4'}" in advice
-    again = [*sap(start, bitext, tmp_path / "run")[:3], "--steps", "1", *advice.split()]
+    again = [*sap(tmp_path / "run")[:3], "--steps", "1", *advice.split()]
     with_parts(tmp_path / "tiny-sap.json")
     assert main(again) == 0
     assert (tmp_path / "other" / "model").is_dir()
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(
-    start: Path, bitext: Path, run: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sap: Arguments, run: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """The incomplete one is removed, and the same command resumes."""
     for name in ("model", "checkpoint-8"):
@@ -558,17 +539,17 @@ def test_a_full_disk_leaves_the_last_checkpoint(
         written(value, path, *arguments)
 
     monkeypatch.setattr(torch, "save", save)
-    error = refused(capfd, sap(start, bitext, run))
+    error = refused(sap(run))
     assert f"the checkpoint of step 8 could not be written: the disk of {run} is full" in error
     assert "checkpoint-4 is complete" in error
     assert [path.name for path in run.glob("*checkpoint*")] == ["checkpoint-4"]
     assert not (run / ".saving").exists()
     monkeypatch.undo()
-    assert main(sap(start, bitext, run)) == 0
+    assert main(sap(run)) == 0
 
 
 def test_a_full_disk_at_the_log_is_reported_in_one_line(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sap: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
     """And the run is not complete."""
     opened = Path.open
@@ -579,22 +560,13 @@ def test_a_full_disk_at_the_log_is_reported_in_one_line(
         return opened(path, mode, *arguments, **more)
 
     monkeypatch.setattr(Path, "open", open_full)
-    error = refused(capfd, sap(start, bitext, tmp_path / "run"))
+    error = refused(sap(tmp_path / "run"))
     assert f" could not be written: the disk of {tmp_path / 'run'} is full" in error
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_missing_extra_is_named(
-    start: Path, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without TensorBoard or accelerate, one line has the command that installs them."""
-    monkeypatch.setattr("milco_pyserini.errors.find_spec", lambda name: None)
-    assert main(sap(start, bitext, tmp_path / "run")) == 2
-    assert "pip install '.[train]'" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_every_preset_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
+def test_every_preset_is_valid(name: str) -> None:
     """Its values are those of the help page."""
     stage = name.rpartition("-")[2]
     with pytest.raises(SystemExit) as ended:
@@ -605,38 +577,29 @@ def test_every_preset_is_valid(name: str, capfd: pytest.CaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--preset", "mini-spa"], ["mini-spa", "mini-sap"]),
-        (["--preset", "{tmp}/bad.json"], ["learning_rat", "learning_rate"]),
-        (["--preset", "{tmp}/kind.json"], ["batch_size", "int", "'many'"]),
-        (["--preset", "{tmp}/earlier.yaml"], ["release 0.3 read", "write its options as JSON"]),
-        (["--config", "mini-sap"], ["unknown option '--config'", "--preset"]),
-        (["--preset", "mini-sap"], ["--bitext"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--teacher", "{golden}/en_lsr"], ["358", "30,522"]),
-        (["--preset", "mini-sap", "--bitext", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
-        (["--preset", "mini-sap", "--preset", "nope"], ["--preset is given twice"]),
-        (["--preset", "mini-sap", "--model", "mini", "--english", "x"], ["--english and --model exclude"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--encoder", "/x", "--english", "/x"], ["at '/x'"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--part-rates", "decodr=0"], ["decodr", "decoder"]),
-        (
-            [
-                "--preset",
-                "mini-sap",
-                "--bitext",
-                "{bitext}",
-                "--part-rates",
-                *"encoder=0 connector=0 decoder=0".split(),
-            ],
-            ["--part-rates encoder=0 connector=0 decoder=0"],
-        ),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "{bitext}/de-en.tsv"], ["de-en.tsv is given twice"]),
-        (["--preset", "paper-sct"], ["preset paper-sct is of the other stage: milco train sct"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--languages", "xx"], ["xx", "de"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--max-length", "9000"], ["9000", "512"]),
-        (["--preset", "mini-sap", "--bitext", "{bitext}", "--probe", "{tmp}/one.de-en.tsv"], ["de-en.tsv:2", "column"]),
+        ("mini-spa", "mini-spa mini-sap"),
+        ("{tmp}/bad.json", "learning_rat learning_rate"),
+        ("{tmp}/kind.json", "batch_size int 'many'"),
+        ("{tmp}/earlier.yaml", "release JSON"),
+        ("mini-sap --config mini-sap", "'--config' --preset"),
+        ("mini-sap", "--bitext"),
+        ("mini-sap --bitext {bitext} --teacher {golden}/en_lsr", "358 30,522"),
+        ("mini-sap --bitext {tmp}/one/de-en.tsv", "de-en.tsv:2 column"),
+        ("mini-sap --preset nope", "--preset twice"),
+        ("mini-sap --model mini --english x", "--english --model exclude"),
+        ("mini-sap --bitext {bitext} --encoder /x --english /x", "'/x'"),
+        ("mini-sap --bitext {bitext} --part-rates decodr=0", "decodr decoder"),
+        ("mini-sap --bitext {bitext} --part-rates decoder=nan", "--part-rates finite"),
+        ("mini-sap --bitext {bitext} --part-rates encoder=0 connector=0 decoder=0", "--part-rates connector=0"),
+        ("mini-sap --bitext {bitext} {bitext}/de-en.tsv", "de-en.tsv twice"),
+        ("paper-sct", "paper-sct sct"),
+        ("mini-sap --bitext {bitext} --languages xx", "xx de"),
+        ("mini-sap --bitext {bitext} --max-length 9000", "9000 512"),
+        ("mini-sap --bitext {bitext} --probe {tmp}/one/de-en.tsv", "de-en.tsv:2 column"),
     ],
 )
 def test_bad_input_is_reported_in_one_line(
-    arguments: list[str], words: list[str], bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    arguments: str, words: str, bitext: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """With the value and the fix, exit code 2, before training."""
     (tmp_path / "bad.json").write_text('{"learning_rat": 1}')
@@ -644,66 +607,35 @@ def test_bad_input_is_reported_in_one_line(
     (tmp_path / "earlier.yaml").write_text("seed: 1\n")
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "de-en.tsv").write_text("ein Satz\ta sentence\nallein\n")
-    names = {"tmp": tmp_path, "bitext": bitext, "golden": GOLDEN}
-    filled = [argument.format(**names).replace("one.de-en", "one/de-en") for argument in arguments]
-    assert main(["sap", *filled, "--output", str(tmp_path / "run")]) == 2
+    given = arguments.format(tmp=tmp_path, bitext=bitext, golden=GOLDEN).split()
+    assert main(["sap", "--preset", *given, "--output", str(tmp_path / "run")]) == 2
     errors = capfd.readouterr().err
-    for word in words:
+    for word in words.split():
         assert word in errors.strip().splitlines()[-1]
     assert "document frequencies" not in errors or "--teacher" in arguments
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("stage", "content", "words"),
     [
-        ("--steps 0", "must be at least 1"),
-        ("--temperature 0.5", "must be at least 1"),
-        ("--epochs inf", "must be a finite number above 0"),
-        ("--learning-rate nan", "must be a finite number above 0"),
-        ("--warmup -1", "must be at least 0"),
-        ("--workers 100000", "must be from 0 to 256"),
-        ("--seed 4294967296", "to 2,147,483,647"),
-        ("--part-rates decoder=nan", "finite"),
-        ("sap --margin -5", "must be at least 0"),
-        ("sct --group-size 0", "must be at least 1"),
-        ("sct --views pivott", "Did you mean pivot?"),
+        ("sap", '{"bitext": ' + 2000 * "[" + 2000 * "]" + "}", "is not JSON: "),
+        ("sap", '{"steps": true}', "steps expects int, got True"),
+        ("sap", '{"bitext": [["a", "b"], "c"]}', "bitext expects str values, got [['a', 'b'], 'c']"),
+        ("sap", '{"learning_rate": "1e-3"}', "learning_rate expects float, got '1e-3'"),
+        ("sap", '{"seed": null}', "seed expects int, got None"),
+        ("sap", '{"model": "a\\u0000b"}', "--model 'a\\x00b': names and paths may not contain"),
+        # Ranges and choices are those of the options.
+        ("sap", '{"bitext": ["nowhere"], "margin": -5}', "--margin -5: must be at least 0"),
+        ("sct", '{"data": ["nowhere"], "group_size": 0}', "--group-size 0: must be at least 1"),
+        ("sct", '{"data": ["nowhere"], "views": ["pivott"]}', "Did you mean pivot?"),
     ],
+    ids=["brackets", "boolean", "list", "text", "null", "NUL", "range", "range of sct", "choice"],
 )
-def test_ranges_and_choices_are_validated_first(
-    option: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In both stages, on the command line and in a JSON file; no data is read."""
-    stage, _, rest = option.rpartition("--")
-    name, _, value = rest.partition(" ")
-    monkeypatch.chdir(tmp_path)
-    several = name in ("views", "part-rates")
-    # JSON has no number that is not finite.
-    content = [value] if several else 0 if value in ("inf", "nan") else json.loads(value)
-    Path("bad.json").write_text(json.dumps({name.replace("-", "_"): content}))
-    for command in [stage.strip()] if stage else ["sap", "sct"]:
-        for given in (["--preset", f"mini-{command}", *option.split()[-2:]], ["--preset", "bad.json"]):
-            error = refused(capfd, [command, *given, "--bitext" if command == "sap" else "--data", "nowhere"])
-            assert name in error and words.removeprefix("must be a finite number ") in error
-    assert list(tmp_path.iterdir()) == [tmp_path / "bad.json"]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"bitext": ' + 2000 * "[" + 2000 * "]" + "}", "is not JSON: "),
-        ('{"steps": true}', "steps expects int, got True"),
-        ('{"bitext": [["a", "b"], "c"]}', "bitext expects str values, got [['a', 'b'], 'c']"),
-        ('{"learning_rate": "1e-3"}', "learning_rate expects float, got '1e-3'"),
-        ('{"seed": null}', "seed expects int, got None"),
-        ('{"model": "a\\u0000b"}', "--model 'a\\x00b': names and paths may not contain"),
-    ],
-    ids=["brackets", "boolean", "list", "text", "null", "NUL"],
-)
-def test_a_strange_preset_is_one_error(content: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    """Whatever JSON can express and an option cannot be."""
+def test_a_strange_preset_is_one_error(stage: str, content: str, words: str, tmp_path: Path, refused: Refused) -> None:
+    """Whatever JSON can express and an option cannot be; no data is read."""
     (tmp_path / "strange.json").write_text(content)
-    error = refused(capfd, ["sap", "--preset", str(tmp_path / "strange.json"), "--output", str(tmp_path / "run")])
+    error = refused([stage, "--preset", str(tmp_path / "strange.json"), "--output", str(tmp_path / "run")])
     assert words in error
 
 

@@ -1,6 +1,5 @@
 """Scoring training data with a cross-encoder or the lexical teacher."""
 
-import gzip
 import json
 import shutil
 from collections.abc import Sequence
@@ -8,11 +7,11 @@ from math import log
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 import torch
 from golden_set import GOLDEN, encoder, make_reranker
 from numpy.typing import NDArray
+from training_set import MANY_SCRIPTS, examples, write_lines
 from transformers import AutoTokenizer, XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification
 
 from milco_pyserini.encode.bm25 import K1, B
@@ -20,30 +19,22 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import scoring
 from milco_pyserini.train.cli import main
-from milco_pyserini.train.data.retrieval import (
-    RetrievalExample,
-    RetrievalFile,
-    RetrievalSource,
-    open_retrieval,
-)
+from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalFile, RetrievalSource, open_retrieval
 from milco_pyserini.train.data.streams import RetrievalStream
 from milco_pyserini.train.rewriting import ScoreOptions
 from milco_pyserini.train.scoring import CrossEncoder, LexicalScorer, score_examples, score_training_set
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
-WORDS = "old harbour 小さな 市場 первая книга Brücke خريطة train river bridge marché".split()
 
 
 def text(number: int, length: int) -> str:
     """Return a text of so many words."""
-    return " ".join(WORDS[number * step % len(WORDS)] for step in range(1, length + 1))
+    return " ".join(MANY_SCRIPTS[number * step % len(MANY_SCRIPTS)] for step in range(1, length + 1))
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Twenty-five queries with one or two positives and up to four negatives of various lengths."""
-    path = tmp_path / "data" / "mined.ja.jsonl.gz"
-    path.parent.mkdir()
     lines = [
         {
             "query": text(n, 1 + n % 4),
@@ -52,8 +43,7 @@ def data(tmp_path: Path) -> Path:
         }
         for n in range(1, 26)
     ]
-    path.write_bytes(gzip.compress(b"".join(orjson.dumps(line) + b"\n" for line in lines)))
-    return path
+    return write_lines(tmp_path / "data" / "mined.ja.jsonl.gz", *lines)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +55,6 @@ def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(data: Path, output: Path, *more: str) -> int:
     """Run the command."""
     return main(["score", "--data", str(data), "--output", str(output), "--device", "cpu", "--dtype", "float32", *more])
-
-
-def examples(path: Path) -> list[RetrievalExample]:
-    """Return every example of a file or directory."""
-    return [example for source in open_retrieval([path]) for example in source.examples()]
 
 
 def test_scores_are_the_cross_encoders_logits(data: Path, tmp_path: Path, reranker: Path) -> None:
@@ -127,7 +112,7 @@ def test_agreement_of_teacher_and_labels_is_reported(tmp_path: Path, capsys: pyt
     bridge, other = "the old harbour bridge", "книга"
     sets = [([bridge], [other]), ([other], [bridge]), ([other], [])]
     lines = [{"query": "old bridge", "positives": good, "negatives": bad} for good, bad in sets]
-    (tmp_path / "x.en.jsonl").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    write_lines(tmp_path / "x.en.jsonl", *lines)
     arguments = ["--teacher", "lexical", "--encoder", str(CHECKPOINT), "--label-weight", "100"]
     assert run(tmp_path / "x.en.jsonl", tmp_path / "scored", *arguments) == 0
     assert "The teacher ranks a positive passage first for 66.7% of 3 queries" in capsys.readouterr().err
@@ -201,7 +186,7 @@ def test_changed_sources_and_teachers_need_another_output(
     assert run(data, tmp_path / "scored", *arguments) == 0
     assert run(data, tmp_path / "scored", "--teacher", "lexical", "--encoder", str(CHECKPOINT)) == 2
     assert "was begun with teacher" in capsys.readouterr().err
-    data.write_bytes(gzip.compress(orjson.dumps({"query": "q", "positive": "p"})))
+    write_lines(data, {"query": "q", "positive": "p"})
     assert run(data, tmp_path / "scored", *arguments) == 2
     assert "was begun with examples {'mined.ja.jsonl.gz': 25}, not" in capsys.readouterr().err
 
@@ -212,10 +197,7 @@ def test_changed_sources_and_teachers_need_another_output(
         (["--teacher", "./nowhere"], "no teacher at './nowhere'"),
         (["--teacher", "some/model"], "not in the local cache"),
         (["--teacher", "lexical", "--encoder", "/nowhere"], "no encoder at '/nowhere'"),
-        (
-            ["--teacher", "lexical", "--bm25-weight", "0", "--encoder-weight", "0"],
-            "--bm25-weight 0 and --encoder-weight 0",
-        ),
+        (["--teacher", "lexical", "--bm25-weight", "0", "--encoder-weight", "0"], "--bm25-weight 0 and "),
         (["--teacher", "lexical", "--max-length", "2"], "--max-length 2"),
     ],
 )

@@ -239,18 +239,16 @@ def test_a_checkpoint_without_a_head_is_refused(tmp_path: Path) -> None:
         MaskedLanguageModelTeacher.from_pretrained(tmp_path)
 
 
-def test_an_invalid_teacher_name_is_refused() -> None:
-    """Neither a directory nor a hub name."""
-    with pytest.raises(MilcoError, match="a hub name such as naver/splade-v3, or 'lexical'"):
-        MaskedLanguageModelTeacher.from_pretrained("./splade")
-
-
 def test_a_failed_download_is_reported_with_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lexical teacher needs no download."""
+    """The lexical teacher needs no download; a name is a directory's or the hub's."""
 
     def download(name: str, **options: object) -> str:
         raise FileNotFoundError if options.get("local_files_only") else GatedRepoError.__new__(GatedRepoError)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(MilcoError, match=r"'naver/splade-v3' .*accepted its terms.*lexical"):
-        MaskedLanguageModelTeacher.from_pretrained("naver/splade-v3")
+    for name, message in (
+        ("naver/splade-v3", r"'naver/splade-v3' .*accepted its terms.*lexical"),
+        ("./splade", "a hub name such as naver/splade-v3, or 'lexical'"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            MaskedLanguageModelTeacher.from_pretrained(name)

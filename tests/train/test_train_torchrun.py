@@ -11,13 +11,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
 import pytest
 import torch
 from golden_set import GOLDEN, bent
-from safetensors.torch import load_file
 from torch import Tensor
 from torchrun_program import BROKEN_STEP, Report, record_texts
+from training_set import WORDS, logged, weights, write_lines
 
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
@@ -28,7 +27,6 @@ from milco_pyserini.train.cli import main
 PROGRAM = Path(__file__).parents[1] / "torchrun_program.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 PATIENCE = 240
-WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 STEPS = 4
 # More than the window in which examples of similar length are gathered: none comes twice.
 EXAMPLES = 300
@@ -64,7 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         passages = [text(number) for _ in range(4)]
         scores = [draw.uniform(-3, 5) for _ in passages]
         lines.append({"query": text(number), "positives": passages[:1], "negatives": passages[1:], "scores": scores})
-    (place / "pairs.de.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    write_lines(place / "pairs.de.jsonl", *lines)
     common = {"learning_rate": 1e-3, "log_steps": 1, "save_steps": 2, "steps": STEPS}
     common |= {"device": "cpu", "dtype": "float32", "batch_size": 4}
     sap = {"teacher": str(GOLDEN / "en_lsr"), "bitext": [str(place / "de-en.tsv")], "max_length": 32}
@@ -101,15 +99,9 @@ def own_lines(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("milco train")]
 
 
-def weights(run: Path) -> dict[str, Tensor]:
-    """Return the final weights of a run."""
-    return load_file(run / "model" / "model.safetensors")
-
-
-def logged(run: Path) -> list[float]:
+def losses_of(run: Path) -> list[float]:
     """Return the loss of every step."""
-    entries = [orjson.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
-    return [entry["loss"] for entry in entries if "loss" in entry]
+    return [entry["loss"] for entry in logged(run) if "loss" in entry]
 
 
 def reports(place: Path, name: str) -> tuple[Report, Report]:
@@ -167,7 +159,7 @@ def test_a_resumed_run_ends_with_the_same_bits(trained: Path) -> None:
     runs = trained / "sap-whole", trained / "sap-parts"
     whole, parts = (weights(run) for run in runs)
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
-    assert logged(runs[0]) == logged(runs[1])
+    assert losses_of(runs[0]) == losses_of(runs[1])
     states = [torch.load(run / "checkpoint-4" / "alarms.pt") for run in runs]
     # The first process's texts: a pair has two.
     assert [state["seen"] for state in states] == [4 * STEPS * 2] * 2
@@ -211,7 +203,7 @@ def test_two_processes_equal_one_with_twice_the_batch(
         assert main([*run, "--batch-size", "8"]) == 0
     finally:
         stop()
-    assert logged(trained / name) == pytest.approx(logged(tmp_path / "one"), rel=1e-3)
+    assert losses_of(trained / name) == pytest.approx(losses_of(tmp_path / "one"), rel=1e-3)
     if name == "kd":
         return  # Its batches were made in the data loader's processes.
     first, second = (report["seen"] for report in reports(trained, name))

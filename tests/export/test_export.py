@@ -92,11 +92,7 @@ def test_changes_lead_from_one_store_to_the_other(target: str, store: Path, chan
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """Exit code 2, before any work."""
     monkeypatch.chdir(tmp_path)
@@ -250,17 +246,12 @@ def test_pruned_documents_are_exported(store: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["vectors"]["pruning"] == "top-k:3"
 
 
-def test_impacts_that_elasticsearch_rounds_are_reported(
+def test_elasticsearch_rounds_impacts_and_does_not_prune_queries(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Above 512 its 9 significant bits do not suffice."""
-    assert export("elasticsearch", store, tmp_path / "out") == 0
-    assert "exact for impacts up to 512, the largest here is 4,000" in capsys.readouterr().err
-
-
-def test_elasticsearch_does_not_prune_queries(store: Path, tmp_path: Path) -> None:
-    """In the mapping and in every query: its default drops terms of queries."""
+    """Above 512 its 9 significant bits do not suffice; its default drops terms of queries, so all state otherwise."""
     assert export("elasticsearch", store, tmp_path / "out", "--topics", str(store)) == 0
+    assert "exact for impacts up to 512, the largest here is 4,000" in capsys.readouterr().err
     mapping = json.loads((tmp_path / "out" / "mapping.json").read_text())["mappings"]
     assert mapping["properties"]["vector"] == {"type": "sparse_vector", "index_options": {"prune": False}}
     bodies = lines_of(tmp_path / "out", "queries.ndjson")[1::2]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from built import passes
 from search_servers import Server, fill
 from synthetic_stores import synthetic_batch, write_store
 
@@ -21,7 +22,7 @@ from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CorpusDocuments, filter_text, values_in_range
+from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.sparse import VectorStore
@@ -191,22 +192,6 @@ def vectors_of(store: Path) -> set[str]:
 def without_zeros(document: Document, server: Server) -> Document:
     """Return a document as PostgreSQL can store it."""
     return replace(document, text=document.text.replace("\x00", "\ufffd")) if server[0] == "pgvector" else document
-
-
-def passes(document: Document, filters: dict[str, Any]) -> bool:
-    """Return whether a document has the values of filters."""
-    for name, wanted in filters.items():
-        value = document.fields.get(name)
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        if isinstance(wanted, dict):
-            kind = "string" if name == "date" else "number"
-            if not values_in_range(name, wanted, kind, map(filter_text, values)):
-                return False
-        elif not {filter_text(value) for value in values} & {
-            filter_text(value) for value in (wanted if isinstance(wanted, list) else [wanted])
-        }:
-            return False
-    return True
 
 
 def test_languages_are_balanced_as_by_lucene(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -53,12 +53,6 @@ def test_dictionaries_round_trip(vectors: list[Vector]) -> None:
         np.testing.assert_array_equal(batch.row(number)[1], weights)
 
 
-def test_a_term_of_no_column_is_an_error() -> None:
-    """from_dicts never drops a term silently."""
-    with pytest.raises(KeyError, match="nowhere"):
-        batch_of([{"nowhere": 1.0}])
-
-
 @given(VECTORS, st.data())
 def test_take_selects_rows(vectors: list[Vector], data: st.DataObject) -> None:
     """Any rows in any order, repeated or none."""
@@ -159,9 +153,13 @@ def test_scipy_and_torch_round_trip(vectors: list[Vector]) -> None:
     ],
 )
 def test_from_scipy_refuses_impossible_vectors(matrix: object, message: str) -> None:
-    """Weights are above 0, and every column has a term."""
+    """Weights are above 0, and every column has a term, whose name needs a vocabulary."""
     with pytest.raises(MilcoError, match=message):
         SparseBatch.from_scipy(matrix, VOCABULARY)
+    with pytest.raises(MilcoError, match="vocabulary"):
+        SparseBatch.from_scipy([[1.0]]).to_dicts()
+    with pytest.raises(KeyError, match="nowhere"):
+        batch_of([{"nowhere": 1.0}])
 
 
 def test_vectors_are_saved_and_loaded(tmp_path: Path) -> None:
@@ -232,12 +230,6 @@ def test_sparsity_counts_terms_and_empty_dimensions() -> None:
     """Mean number of terms, and mean share of dimensions without one."""
     assert batch_of([{"w0": 1.0, "w1": 1.0, "w2": 1.0}, {}]).sparsity() == {"active_dims": 1.5, "sparsity_ratio": 0.875}
     assert batch_of([]).sparsity()["active_dims"] == 0
-
-
-def test_terms_need_a_vocabulary() -> None:
-    """Vectors of unnamed columns ask for one."""
-    with pytest.raises(MilcoError, match="vocabulary"):
-        SparseBatch.from_scipy([[1.0]]).to_dicts()
 
 
 def ranked(vector: Vector) -> list[str]:
@@ -318,8 +310,7 @@ def test_percentile_follows_the_paper(percent: int, paper: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["top-k:1234567", "percentile:12.5", "mass:30", "threshold:0.015625", "pivot:top-k:20", "source:mass:5"],
+    "text", ["top-k:1234567", "percentile:12.5", "mass:30", "threshold:0.015625", "pivot:top-k:20", "source:mass:5"]
 )
 def test_rules_round_trip_as_text(text: str) -> None:
     """parse and str are each other's inverse, so that a manifest states what was done."""

@@ -158,12 +158,19 @@ def test_an_unknown_term_of_a_part_is_named(tmp_path: Path) -> None:
         list(store.batches())
 
 
-def test_a_vector_store_is_not_plain(tmp_path: Path) -> None:
-    """It is refused with the fix; its parts can be read."""
-    write_store(tmp_path, [[{"music": 1.0}]], "jsonl")
+def test_what_is_not_such_a_store_is_refused(tmp_path: Path) -> None:
+    """A vector store as external vectors, whose parts can be read; an empty directory; an index."""
+    write_store(tmp_path / "store", [[{"music": 1.0}]], "jsonl")
     with pytest.raises(MilcoError, match="plain"):
-        open_store(tmp_path, plain=True)
-    assert dict(open_store(tmp_path / "part-00000.jsonl", plain=True).vectors()) == {"d0": {"music": 100}}
+        open_store(tmp_path / "store", plain=True)
+    part = tmp_path / "store" / "part-00000.jsonl"
+    assert dict(open_store(part, plain=True).vectors()) == {"d0": {"music": 100}}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MilcoError, match=r"\.jsonl, \.json, "):
+        list(open_store(tmp_path / "empty", plain=True).vectors())
+    write_checked(tmp_path / "empty" / "manifest.json", {"format_version": 1, "engine": "lucene"})
+    with pytest.raises(MilcoError, match="is not a vector store"):
+        open_store(tmp_path / "empty")
 
 
 def plain(path: Path, *lines: object, name: str = "vectors.jsonl") -> Path:
@@ -191,28 +198,29 @@ def test_external_vectors_may_be_a_file_or_a_directory(tmp_path: Path) -> None:
     assert list(open_store(tmp_path / "b" / "part.json.gz", plain=True).vectors()) == wanted[2:]
 
 
-def test_impacts_of_zero_are_dropped(tmp_path: Path) -> None:
-    """Weights of zero, and those that round to zero, as in Anserini."""
-    path = plain(tmp_path, vector("1", a=0, b=-0.0, c=2), vector("2"))
-    assert list(PlainStore(path).vectors()) == [("1", {"c": 2}), ("2", {})]
-    path = plain(tmp_path, vector("1", a=0.004, c=0.015, d=1))
-    assert list(PlainStore(path, 100.0).vectors()) == [("1", {"c": 2, "d": 100})]
-
-
-def test_external_weights_are_rounded_as_our_own(tmp_path: Path) -> None:
-    """In float32, which decides which products are halves; impacts of more digits than it has are kept."""
-    path = plain(tmp_path, vector("1", a=0.575, b=0.5))
-    assert list(PlainStore(path, 100.0).vectors()) == [("1", quantize_vector({"a": 0.575, "b": 0.5}, 100.0))]
-    path = plain(tmp_path, vector("1", a=2**24 + 1))
-    assert list(PlainStore(path).vectors()) == [("1", {"a": 2**24 + 1})]
+@pytest.mark.parametrize(
+    ("weights", "scale", "expected"),
+    [
+        ({"a": 0, "b": -0.0, "c": 2}, None, {"c": 2}),
+        ({}, None, {}),
+        ({"a": 0.004, "c": 0.015, "d": 1}, 100.0, {"c": 2, "d": 100}),
+        ({"a": 0.575, "b": 0.5}, 100.0, quantize_vector({"a": 0.575, "b": 0.5}, 100.0)),
+        ({"a": 2**24 + 1}, None, {"a": 2**24 + 1}),
+        ({"a": 3.0}, 10, {"a": 30}),
+    ],
+)
+def test_external_weights_are_rounded_as_our_own(
+    tmp_path: Path, weights: dict, scale: float | None, expected: dict
+) -> None:
+    """In float32, which decides on halves; zeros are dropped as in Anserini; large integers are kept."""
+    store = PlainStore(plain(tmp_path, vector("1", **weights)), *([] if scale is None else [scale]))
+    assert list(store.vectors()) == [("1", expected)]
 
 
 def test_float_weights_need_a_scale(tmp_path: Path) -> None:
     """A weight that is not an integer is named with file, line and fix; 3.0 is one."""
-    path = plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))
     with pytest.raises(MilcoError, match=r"vectors\.jsonl:2: .*0\.5 .*'b' .*scale"):
-        list(PlainStore(path).vectors())
-    assert list(PlainStore(path, 10).vectors()) == [("1", {"a": 30}), ("2", {"b": 5})]
+        list(PlainStore(plain(tmp_path, vector("1", a=3.0), vector("2", b=0.5))).vectors())
 
 
 @pytest.mark.parametrize(
@@ -276,12 +284,6 @@ def test_the_scale_of_external_vectors_is_validated(tmp_path: Path, scale: float
         list(PlainStore(path, 1000).vectors())
 
 
-def test_a_directory_without_vectors_is_refused(tmp_path: Path) -> None:
-    """The error names the file endings that were expected."""
-    with pytest.raises(MilcoError, match=r"\.jsonl, \.json, "):
-        list(open_store(tmp_path, plain=True).vectors())
-
-
 @settings(max_examples=25)
 @given(
     st.lists(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(1, 99), max_size=6), max_size=8)
@@ -300,10 +302,3 @@ def test_external_batches_equal_their_vectors(tmp_path_factory: pytest.TempPathF
         assert read == list(store.vectors())
     assert store.manifest.encoder is None
     assert len(store.terms) == len({term for weights in vectors for term in weights})
-
-
-def test_an_index_is_not_a_vector_store(tmp_path: Path) -> None:
-    """A directory whose manifest names no parts is refused."""
-    write_checked(tmp_path / "manifest.json", {"format_version": 1, "engine": "lucene"})
-    with pytest.raises(MilcoError, match="is not a vector store"):
-        open_store(tmp_path)

@@ -87,12 +87,13 @@ def test_incomplete_mteb_tables_are_refused(tmp_path: Path) -> None:
     """A missing part, a table that the card lacks, a card without tables, a damaged file, a file as the copy."""
     hard_negatives(tmp_path)
     (tmp_path / "sw-corpus/dev-00000-of-00002.parquet").unlink()
-    with pytest.raises(MilcoError, match="holds 1 of 2 files of sw-corpus/dev-"):
-        list(open_corpus(f"miracl-hn-sw@{tmp_path}"))
-    with pytest.raises(MilcoError, match="holds no yo-corpus/dev-"):
-        list(open_corpus(f"miracl-hn-yo@{tmp_path}"))
-    with pytest.raises(MilcoError, match=r"README\.md lists no table te-corpus"):
-        list(open_corpus(f"miracl-hn-te@{tmp_path}"))
+    for language, message in (
+        ("sw", "holds 1 of 2 files of sw-corpus/dev-"),
+        ("yo", "holds no yo-corpus/dev-"),
+        ("te", r"README\.md lists no table te-corpus"),
+    ):
+        with pytest.raises(MilcoError, match=message):
+            list(open_corpus(f"miracl-hn-{language}@{tmp_path}"))
     written(tmp_path / "sw-qrels/dev-00000-of-00001.parquet", "PAR1 and no more")
     with pytest.raises(MilcoError, match="is not a complete Parquet file"):
         open_qrels(f"miracl-hn-sw-dev@{tmp_path}")
@@ -149,11 +150,7 @@ def test_a_conversation_is_one_query(tmp_path: Path) -> None:
         ("corpus", "[1]", "corpus.jsonl:1: not a JSON object"),
         ("corpus", '{"_id": "a", "title": ["a"], "text": "x"}', "corpus.jsonl:1: 'title' is a list"),
         ("queries", '{"_id": "q", "text": [{"content": "x"}]}', "queries.jsonl:1: no field 'role'"),
-        (
-            "qrels",
-            '{"query-id": "q", "corpus-id": "d", "score": 0.9}',
-            "qrels.jsonl:1: the score 0.9 is not an integer",
-        ),
+        ("qrels", '{"query-id": "q", "corpus-id": "d", "score": 0.9}', "qrels.jsonl:1: the score 0.9 is"),
         ("qrels", '{"query-id": "q", "corpus-id": "d", "score": "1"}', "the score '1' is not an integer"),
         ("qrels", '{"query-id": "q", "corpus-id": "a", "score": 0}', "qrels.jsonl:2: query q and document a have two"),
     ],
@@ -291,7 +288,7 @@ def test_an_incomplete_zip_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_afriqa_documents_are_the_distinct_gold_passages(tmp_path: Path) -> None:
-    """A passage of two languages occurs once, relevant to both; null, and NaN, which is not JSON, is no passage."""
+    """A passage of two languages occurs once, relevant to both; null and NaN, which is not JSON, count as absent."""
     row = {"id": "0", "context": "The Nile. ", "title": "Nile", "question_lang": "?", "question_translated": "?"}
     lost = {**row, "id": "9", "context": None, "question_lang": nan, "answer_pivot": {"text": [nan]}}
     for split in ("train", "dev", "test"):

@@ -7,13 +7,7 @@ import pytest
 
 from milco_pyserini.cli.eval import main
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.fairness import (
-    OWN_LANGUAGE,
-    PEER,
-    document_languages,
-    evaluate_fairness,
-    peer,
-)
+from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER, document_languages, evaluate_fairness, peer
 
 LANGUAGES = {f"{language}-{number}": language for language in ("de", "sw") for number in range(1, 4)}
 RELEVANT = dict.fromkeys(LANGUAGES, 1)

@@ -122,7 +122,7 @@ def test_a_figure_that_is_not_the_papers_has_a_note(cells: dict[Key, Cell], key:
 
 
 def test_every_command_is_valid(steps: set[Step]) -> None:
-    """Its options are those of the command."""
+    """Its options are those of the command, its data are known by name, and no two steps write the same file."""
     assert len(steps) > 5000 and {command_of(step) for step in steps} == OPTIONS.keys()
     shapes = {(command_of(step), *(word for word in step.argv if word[:2] == "--")): step for step in steps}
     for step in shapes.values():
@@ -130,24 +130,16 @@ def test_every_command_is_valid(steps: set[Step]) -> None:
         options = getattr(import_module(module), name)
         words = step.argv[len(command_of(step).split()) :]
         assert step.prints or parse(options, words, "milco").output == step.output or step.done.name == "latency.json"
+    assert max(Counter(step.done for step in steps).values()) == 1
+    known = {CORPUS: catalog.CORPORA, TOPICS: catalog.TOPICS, QRELS: catalog.TOPICS}
+    for kind, name in {source for step in steps for source in step.reads if source[0] in known}:
+        assert name in known[kind], name
 
 
 def test_a_command_line_is_quoted_for_a_shell() -> None:
     """Paths with spaces; a command that prints its output is redirected to the file."""
     step = Step(("milco", "analyze", "statistics", "--vectors", "a b"), Path("out dir/x.json"), Path("x"))
     assert step.line == "milco analyze statistics --vectors 'a b' > 'out dir/x.json'"
-
-
-def test_no_two_steps_write_the_same_file(steps: set[Step]) -> None:
-    """One would take the other's output for its own."""
-    assert max(Counter(step.done for step in steps).values()) == 1
-
-
-def test_every_corpus_and_topics_are_known_by_name(steps: set[Step]) -> None:
-    """Nothing is downloaded."""
-    known = {CORPUS: catalog.CORPORA, TOPICS: catalog.TOPICS, QRELS: catalog.TOPICS}
-    for kind, name in {source for step in steps for source in step.reads if source[0] in known}:
-        assert name in known[kind], name
 
 
 def test_long_documents_are_split_for_models_that_read_512_tokens(cells: dict[Key, Cell]) -> None:

@@ -239,9 +239,7 @@ def test_vectors_that_do_not_fit_on_the_disk_are_refused(
     command(*columns, "--drop-vectors")
 
 
-def test_vectors_are_dropped_after_the_last_figure_that_needs_them(
-    command: Callable[..., tuple[str, str]],
-) -> None:
+def test_vectors_are_dropped_after_the_last_figure_that_needs_them(command: Callable[..., tuple[str, str]]) -> None:
     """Indexes, runs and vectors of topics stay, and the figures can be shown again."""
     command("miracl-hn", "alpha", "pruning-top-k", "--lang", "ar", "--systems", "milco", "--drop-vectors")
     assert {path.name for path in Path("reproduction/vectors").iterdir()} == {"miracl-hn-ar-dev.topics.milco"}

@@ -4,20 +4,12 @@ from unicodedata import category
 
 import numpy as np
 import pytest
-from golden_set import TEXTS, encoder
+from golden_set import CHECKPOINTS, TEXTS, encoder
 
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.explain.explanation import report_page
 from milco_pyserini.explain.origins import encode_with_origins
-from milco_pyserini.explain.terms import (
-    Contribution,
-    ExplainedText,
-    Origin,
-    Segment,
-    Term,
-    match_terms,
-    sum_scores,
-)
+from milco_pyserini.explain.terms import Contribution, ExplainedText, Origin, Segment, Term, match_terms, sum_scores
 from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE
 
@@ -25,15 +17,17 @@ FILLED = [text for text in TEXTS if text.strip()]
 LENGTH = 16
 
 
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 @pytest.mark.parametrize("text", TEXTS)
-def test_vectors_with_origins_equal_the_encoders(text: str) -> None:
-    """The same terms and weights, and an origin for each term."""
-    tiny = encoder("distillation")
+def test_vectors_with_origins_equal_the_encoders(text: str, checkpoint: str) -> None:
+    """The same terms and weights, and an origin for each term; without LexEcho there are pivot terms only."""
+    tiny = encoder(checkpoint)
     encoded = encode_with_origins(tiny, text, LENGTH)
     expected = tiny.encode([text], max_length=LENGTH)
     assert encoded.batch.columns.tolist() == expected.columns.tolist()
     assert np.allclose(encoded.batch.weights, expected.weights, atol=1e-5)
     assert encoded.origins.keys() == set(tiny.vocabulary.terms[expected.columns])
+    assert checkpoint == "distillation" or (encoded.batch.columns < encoded.batch.english_size).all()
 
 
 @pytest.mark.parametrize("text", FILLED)
@@ -131,14 +125,6 @@ def test_only_what_is_encoded_of_a_long_text_is_tokenized(passage: int | None) -
         assert "more characters not shown" in report_page(explain_texts(tiny, "water", [text]))
     else:
         assert (long.text, long.num_omitted) == (short.text, 0)
-
-
-def test_a_checkpoint_without_lexecho_has_pivot_origins_only() -> None:
-    """There is no source term to explain."""
-    tiny = encoder("alignment")
-    encoded = encode_with_origins(tiny, FILLED[0], LENGTH)
-    assert encoded.origins
-    assert (encoded.batch.columns < encoded.batch.english_size).all()
 
 
 def text(characters: str, **origins: list[Origin]) -> ExplainedText:

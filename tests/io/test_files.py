@@ -55,16 +55,17 @@ def umask() -> object:
     os.umask(before)
 
 
-def test_a_file_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
-    """Until the block ends the path does not exist; then the file is complete, with the usual permissions."""
-    path = tmp_path / "deep" / "out.txt"
-    with atomic_file(path, "w") as handle:
+def test_a_file_or_directory_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
+    """Until the block ends the path does not exist; then it is complete, with the usual permissions."""
+    path, index = tmp_path / "deep" / "out.txt", tmp_path / "deep" / "index"
+    with atomic_file(path, "w") as handle, atomic_directory(index, False, ours) as place:
         handle.write("ä\n")
         handle.flush()
-        assert not path.exists()
-    assert path.read_bytes() == "ä\n".encode()
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert names(path.parent) == ["out.txt"]
+        (place / "a").write_text("a")
+        assert not path.exists() and not index.exists()
+    assert path.read_bytes() == "ä\n".encode() and names(index) == ["a"]
+    assert (path.stat().st_mode & 0o777, index.stat().st_mode & 0o777) == (0o644, 0o755)
+    assert names(path.parent) == ["index", "out.txt"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
@@ -157,22 +158,13 @@ def test_partial_files_of_live_processes_are_kept(tmp_path: Path, context: str, 
         assert names(tmp_path / "out") == ["half"]
 
 
-def test_a_directory_is_renamed_when_it_is_complete(tmp_path: Path) -> None:
-    """The block fills a partial directory, which is renamed at its end."""
-    path = tmp_path / "deep" / "index"
-    with atomic_directory(path, False, ours) as place:
-        (place / "a").write_text("a")
-        assert not path.exists()
-    assert names(path) == ["a"]
-    assert path.stat().st_mode & 0o777 == 0o755
-    assert names(path.parent) == ["index"]
-
-
 def test_an_existing_directory_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
-    """Without overwrite a non-empty output is refused; with it, the entire directory is replaced."""
+    """Without overwrite an output is refused unless it is empty; with it, the entire directory is replaced."""
     path = tmp_path / "index"
     path.mkdir()
-    (path / "old").write_text("old")
+    validate_output_directory(path, False, ours)
+    with atomic_directory(path, False, ours) as place:
+        (place / "old").write_text("old")
     with pytest.raises(MilcoError, match=r"index exists.*overwrite=True"), atomic_directory(path, False, ours):
         pytest.fail("the block must not run")
     with atomic_directory(path, True, ours) as place:
@@ -192,10 +184,7 @@ def test_a_foreign_directory_is_never_replaced(tmp_path: Path, kind: str, overwr
         (path / "letter").write_text("dear")
     else:
         path.write_text("dear")
-    with (
-        pytest.raises(MilcoError, match=r"home .* never replaced"),
-        atomic_directory(path, overwrite, ours),
-    ):
+    with pytest.raises(MilcoError, match=r"home .* never replaced"), atomic_directory(path, overwrite, ours):
         pytest.fail("the block must not run")
     assert (path / "letter" if kind == "directory" else path).read_text() == "dear"
     assert names(tmp_path) == ["home"]
@@ -360,15 +349,6 @@ def test_an_interruption_between_the_renames_restores_the_old_directory(
     assert names(tmp_path) == ["index"]
 
 
-def test_an_empty_directory_may_be_used(tmp_path: Path) -> None:
-    """It needs no --overwrite."""
-    (tmp_path / "index").mkdir()
-    validate_output_directory(tmp_path / "index", False, ours)
-    with atomic_directory(tmp_path / "index", False, ours) as place:
-        (place / "a").write_text("a")
-    assert names(tmp_path / "index") == ["a"]
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_paths_that_cannot_be_files_are_refused(tmp_path: Path, overwrite: bool) -> None:
     """A directory, a device, and a path below a file, with and without --overwrite."""
@@ -496,21 +476,17 @@ def test_a_full_disk_is_reported_whatever_a_library_raises(
     assert names(tmp_path) == []
 
 
-def test_an_error_names_the_final_path_of_a_file(tmp_path: Path) -> None:
-    """Not the partial one, which is removed."""
-    with pytest.raises(OSError, match="No space") as raised, new_directory(tmp_path / "index") as place:
-        raise OSError(errno.ENOSPC, "No space left on device", str(place / "deep" / "rows.npy"))
-    assert raised.value.filename == str(tmp_path / "index" / "deep" / "rows.npy")
-
-
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device", "/tmp/other"), BrokenPipeError(), ValueError("bad")]
 )
 def test_other_errors_keep_their_filename(tmp_path: Path, error: Exception) -> None:
-    """A full disk elsewhere, a closed pipe, and bad input do not concern the output."""
+    """A full disk elsewhere, a closed pipe, and bad input; an error within the output names its final path."""
     with pytest.raises(type(error)) as raised, atomic_file(tmp_path / "out"):
         raise error
     assert raised.value is error
+    with pytest.raises(OSError, match="No space") as raised, new_directory(tmp_path / "index") as place:
+        raise OSError(errno.ENOSPC, "No space left on device", str(place / "deep" / "rows.npy"))
+    assert raised.value.filename == str(tmp_path / "index" / "deep" / "rows.npy")
 
 
 def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

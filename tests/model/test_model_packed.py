@@ -169,27 +169,20 @@ def test_int8_products_that_overflow_are_not_exact(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_blocks_never_change_a_vector(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks shorter than a text, in the layers and in the head."""
+def test_blocks_and_kinds_of_products_never_change_a_vector(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks shorter than a text, in the layers and in the head; plain layers, where oneDNN has no packed ones."""
     model = network()
     complete = PackedForward(model, dtype)(random_rows())
+    unpacked = PackedForward(model, dtype, Linear)(random_rows())
     monkeypatch.setattr(packed, "LAYER_TOKENS", 8)
     monkeypatch.setattr(packed, "HEAD_TOKENS", 8)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    for one, other in zip(PackedForward(model, dtype)(random_rows()), complete, strict=True):
-        assert one is not None and other is not None
-        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_vectors_are_the_same_without_packed_weights(dtype: torch.dtype) -> None:
-    """Plain linear layers, for machines where oneDNN has no packed ones."""
-    model = network()
-    usual = PackedForward(model, dtype)(random_rows())
-    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    for one, other in zip(PackedForward(model, dtype, Linear)(random_rows()), usual, strict=True):
-        assert one is not None and other is not None
-        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+    for found in (unpacked, PackedForward(model, dtype)(random_rows())):
+        for one, other in zip(found, complete, strict=True):
+            assert one is not None and other is not None
+            torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("failure", [AttributeError, RuntimeError, None])
@@ -219,18 +212,14 @@ def test_a_padding_token_in_a_text_is_not_counted() -> None:
     assert_same(PackedForward(model, torch.float32)(rows), padded(model, rows, torch.float32))
 
 
-def test_an_unknown_encoder_is_refused() -> None:
-    """The reason names what is different; with another activation: test_encode_forward.py."""
-    with pytest.raises(NotPacked, match="type bert"):
-        PackedForward(network(encoder={"model_type": "bert"}), torch.float32)
-
-
-@pytest.mark.parametrize(("field", "value"), [("position_embedding_type", "relative_key"), ("is_decoder", True)])
-def test_another_attention_is_refused(field: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("model_type", "bert"), ("position_embedding_type", "relative_key"), ("is_decoder", True)]
+)
+def test_another_encoder_or_attention_is_refused(field: str, value: object) -> None:
     """Relative positions and causal masks are part of attention, which the packed pass leaves to torch."""
-    model = network()
+    model = network(encoder={"model_type": "bert"} if field == "model_type" else {})
     setattr(model.config.encoder, field, value)
-    with pytest.raises(NotPacked, match=f"{field} {value!r}"):
+    with pytest.raises(NotPacked, match=f"type {value}" if field == "model_type" else f"{field} {value!r}"):
         PackedForward(model, torch.float32)
 
 

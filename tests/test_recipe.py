@@ -115,10 +115,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [(f"{FOREIGN[a]} {FOREIGN[b]}", f"{WORDS[a]} {WORDS[b]}") for a, b in itertools.permutations(range(15), 2)]
     triples = list(itertools.permutations(range(15), 3))[::4]
     sentences = [(" ".join(FOREIGN[n] for n in row), " ".join(WORDS[n] for n in row)) for row in triples]
-    for name, rows in (
-        ("bitext/tico19", sentences),
-        ("lexicon/toy", list(zip(FOREIGN, WORDS, strict=True))),
-    ):
+    for name, rows in (("bitext/tico19", sentences), ("lexicon/toy", list(zip(FOREIGN, WORDS, strict=True)))):
         (folder / name).mkdir(parents=True)
         text = "".join(f"{text}\t{english}\n" for text, english in rows)
         (folder / name / "de-en.tsv.gz").write_bytes(gzip.compress(text.encode()))

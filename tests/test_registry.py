@@ -45,16 +45,12 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_packages_add_engines(plugin: None) -> None:
-    """An engine of another package is listed and found; it does not replace a built-in one."""
+    """An engine of another package is found, and does not replace a built-in one; one that fails names its package."""
     engines: Registry = Registry("milco.engines")
     assert engines["scan"].name == "scan" and engines["exact"].name == "exact"
     assert set(engines) >= {"scan", "lucene", "seismic"} and "nothing" not in engines
-
-
-def test_a_package_that_cannot_be_imported_is_named(plugin: None) -> None:
-    """The error names the distribution."""
     with pytest.raises(MilcoError, match="broken of the package scan-plugin cannot be imported"):
-        Registry("milco.engines")["broken"]
+        engines["broken"]
 
 
 def test_other_packages_add_commands(
@@ -70,15 +66,11 @@ def test_other_packages_add_commands(
 
 @pytest.mark.parametrize("group", ["milco.engines", "milco.targets", "milco.commands"])
 def test_every_name_can_be_loaded(group: str) -> None:
-    """Each entry of entry_points.txt exists; engines and targets have the name under which they are listed."""
+    """Each entry of entry_points.txt exists; engines and targets have their listed name, commands a purpose."""
     registry: Registry = Registry(group)
     for name in registry.own:
         assert getattr(registry[name], "name", name) == name
-
-
-def test_the_help_page_has_every_command() -> None:
-    """A command of entry_points.txt has a purpose."""
-    assert COMMANDS.keys() == Registry("milco.commands").own.keys()
+    assert group != "milco.commands" or COMMANDS.keys() == registry.own.keys()
 
 
 def test_an_engine_can_be_added_in_python(monkeypatch: pytest.MonkeyPatch) -> None:

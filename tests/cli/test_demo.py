@@ -9,10 +9,7 @@ from milco_pyserini.cli.demo import main, summarize
 
 QRELS = {"ar-q1": {"ar-1": 1, "de-1": 1}, "de-q1": {"ar-1": 1, "de-1": 1}}
 # Each query finds the passage of its own language first, then a wrong one, and the other language's right one last.
-RUN = {
-    "ar-q1": {"ar-1": 9.0, "ar-2": 8.0, "de-1": 7.0},
-    "de-q1": {"de-1": 9.0, "ar-2": 8.0, "de-2": 7.5, "ar-1": 7.0},
-}
+RUN = {"ar-q1": {"ar-1": 9.0, "ar-2": 8.0, "de-1": 7.0}, "de-q1": {"de-1": 9.0, "ar-2": 8.0, "de-2": 7.5, "ar-1": 7.0}}
 
 
 def test_passages_are_ranked_within_languages_and_all_at_once() -> None:

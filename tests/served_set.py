@@ -34,16 +34,7 @@ def index() -> Index:
     corpus = root / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(one) + "\n" for one in DOCUMENTS), encoding="utf-8")
     (root / "queries.tsv").write_text(f"1\t{EVIL}\n2\t誰ですか\n", encoding="utf-8")
-    options = [
-        "--encoder",
-        str(GOLDEN / "ckpt_distillation"),
-        "--device",
-        "cpu",
-        "--dtype",
-        "float32",
-        "--part-size",
-        "20",
-    ]
+    options = ["--encoder", str(GOLDEN / "ckpt_distillation"), *"--device cpu --dtype float32 --part-size 20".split()]
     assert encode(["--corpus", str(corpus), "--output", str(root / "vectors"), *options]) == 0
     return Index.build(root / "vectors", root / "docs.exact", "exact", store_documents=True)
 

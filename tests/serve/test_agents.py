@@ -79,10 +79,7 @@ def test_agents_are_given_passages(tmp_path: Path) -> None:
             explained = await call("explain", query="ペニシリン", docid=hits[0]["passage"])
             return hits, explained, await call("document", docid=hits[0]["docid"])
 
-    with (
-        Searcher.open(built.path, device="cpu") as opened,
-        closing(SearchService(IndexSnapshot(opened))) as served,
-    ):
+    with Searcher.open(built.path, device="cpu") as opened, closing(SearchService(IndexSnapshot(opened))) as served:
         hits, explained, document = anyio.run(ask, served)
         expected = opened.search("ペニシリン", 3, max_passage=True)
         assert [(hit["docid"], hit["passage"]) for hit in hits] == [(hit.docid, hit.passage) for hit in expected]

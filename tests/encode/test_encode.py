@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,26 +213,18 @@ CHANGED = ["other documents: ids or texts of ", "have changed since (50 then, 50
 
 
 def test_a_changed_corpus_is_refused(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Another text under the same name and number is an error; --overwrite encodes it."""
-    assert main(arguments(corpus, tmp_path / "v")) == 0
-    before = contents(tmp_path / "v")
+    """Another text under the same name and number is an error, also for a second shard; --overwrite encodes it."""
+    first, second = (["--shard-id", number, "--shard-num", "2"] for number in "01")
+    assert main(arguments(corpus, tmp_path / "v")) == main(arguments(corpus, tmp_path / "s", *first)) == 0
+    before = contents(tmp_path / "v"), contents(tmp_path / "s")
     change(corpus)
     capsys.readouterr()
     refused(arguments(corpus, tmp_path / "v"), capsys, *CHANGED)
-    assert contents(tmp_path / "v") == before
+    refused(arguments(corpus, tmp_path / "s", *second), capsys, *CHANGED)
+    assert (contents(tmp_path / "v"), contents(tmp_path / "s")) == before
     assert main(arguments(corpus, tmp_path / "v", "--overwrite")) == 0
     assert main(arguments(corpus, tmp_path / "new")) == 0
     assert contents(tmp_path / "v") == contents(tmp_path / "new")
-
-
-def test_shards_never_mix_two_corpora(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A second shard that finds another corpus than the first is refused before it writes."""
-    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
-    before = contents(tmp_path / "v")
-    change(corpus)
-    capsys.readouterr()
-    refused(arguments(corpus, tmp_path / "v", "--shard-id", "1", "--shard-num", "2"), capsys, *CHANGED)
-    assert contents(tmp_path / "v") == before
 
 
 def test_parts_of_a_corpus_that_changes_meanwhile_are_removed(
@@ -445,49 +436,27 @@ def test_options_change_what_is_encoded(corpus: Path, tmp_path: Path) -> None:
     assert all(abs(big[term] - 10 * impact) <= 5 for term, impact in small.items())
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (["--corpus", "absent.jsonl"], ["absent.jsonl"]),
-        (["--encoder", "omai-research/absent"], ["'omai-research/absent'", "mini"]),
-        (["--prune", "pivots:top-k:5"], ["unknown view 'pivots'", "did you mean 'pivot'"]),
-        (["--scale", "nan"], ["--scale nan: must be above 0"]),
-        (["--dtype", "float16"], ["--dtype float16", "bfloat16"]),
-        (["--device", "cuda:7"], ["cuda:7", "--device cpu"]),
-        (["--max-length", "9999"], ["9999", "3 to 512"]),
-        (["--batch-size", "0"], ["--batch-size 0", "at least 1"]),
-        (["--shard-id", "2", "--shard-num", "2"], ["--shard-id 2", "0 to 1"]),
-        (["--top-k", "3"], ["--top-k requires --text"]),
-    ],
-)
-def test_a_bad_option_is_one_clear_line(
-    corpus: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    change: list[str],
-    expected: list[str],
+def test_bad_input_is_one_clear_line(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2, the value and the fix, and nothing written."""
+    """Exit code 2, the value and the fix, and nothing written; cli/ has the options that are alike in all commands."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    refused(arguments(corpus, tmp_path / "v", *change), capsys, *expected)
-    assert not (tmp_path / "v").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (b'{"id": "d3", "contents": "twice"}', ["duplicate id 'd3'", "corpus.jsonl:4", "corpus.jsonl:51"]),
-        (b'{"id": "x", "contents": ', ["corpus.jsonl:51", "JSON"]),
-    ],
-)
-def test_a_broken_line_is_named_before_anything_is_written(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, line: bytes, expected: list[str]
-) -> None:
-    """File and line of what is wrong; no output directory."""
-    corpus.write_bytes(corpus.read_bytes() + line + b"\n")
-    refused(arguments(corpus, tmp_path / "v"), capsys, *expected)
-    assert not (tmp_path / "v").exists()
+    twice, cut = tmp_path / "twice.jsonl", tmp_path / "cut.jsonl"
+    twice.write_bytes(corpus.read_bytes() + b'{"id": "d3", "contents": "twice"}\n')
+    cut.write_bytes(corpus.read_bytes() + b'{"id": "x", "contents": \n')
+    for change, *expected in (
+        (["--corpus", "absent.jsonl"], "absent.jsonl"),
+        (["--corpus", str(twice)], "duplicate id 'd3'", "twice.jsonl:4", "twice.jsonl:51"),
+        (["--corpus", str(cut)], "cut.jsonl:51", "JSON"),
+        (["--encoder", "omai-research/absent"], "'omai-research/absent'", "mini"),
+        (["--scale", "nan"], "--scale nan: must be above 0"),
+        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2", "0 to 1"),
+        (["--top-k", "3"], "--top-k requires --text"),
+    ):
+        refused(arguments(corpus, tmp_path / "v", *change), capsys, *expected)
+        assert not (tmp_path / "v").exists()
+    refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
+    assert not list((tmp_path / "v").rglob("*.jsonl"))
 
 
 def test_skipped_lines_are_counted_and_listed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -567,12 +536,6 @@ def test_bad_input_is_reported_before_torch_is_loaded(corpus: Path, tmp_path: Pa
     assert not (tmp_path / "v").exists()
 
 
-def test_an_impact_too_great_is_one_clear_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """A scale that a weight does not survive ends with both numbers, and no part."""
-    refused(arguments(corpus, tmp_path / "v", "--scale", "2e9"), capsys, "x scale 2e+09 is above 2,147,483,647")
-    assert not list((tmp_path / "v").rglob("*.jsonl"))
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_weight_that_is_not_finite_is_never_written(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -591,27 +554,6 @@ def test_a_weight_that_is_not_finite_is_never_written(
     more = ["--format", kind]
     refused(arguments(corpus, tmp_path / "v", *more), capsys, "the vector of 'd0' has the weight nan", str(CHECKPOINT))
     assert not list((tmp_path / "v").rglob("part-*"))
-
-
-def test_ctrl_c_is_one_line_and_leaves_no_partial_file(
-    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SIGINT while a part is written: exit code 130; contract/test_resume.py holds that the same command resumes."""
-    write = StoreWriter.write
-
-    def interrupted(writer: StoreWriter, number: int, *given: Any, **counts: Any) -> object:
-        if number == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return write(writer, number, *given, **counts)
-
-    monkeypatch.setattr(StoreWriter, "write", interrupted)
-    assert main(arguments(corpus, tmp_path / "v")) == 130
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "milco encode: interrupted; complete parts are kept; rerun the same command to resume"
-    )
-    left = contents(tmp_path / "v")
-    assert "parts/part-00001.jsonl" in left and "manifest.json" not in left
-    assert not [name for name in left if PARTIAL in name]
 
 
 def test_a_full_disk_is_one_clear_line_and_complete_parts_are_kept(

@@ -87,16 +87,6 @@ def test_ray_assigns_devices(cluster: None) -> None:
             cluster_devices(names)
 
 
-def test_a_missing_ray_is_an_error_with_the_fix(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes before anything is read or written."""
-    monkeypatch.setattr("milco_pyserini.errors.find_spec", lambda name: None)
-    assert main(["--corpus", "sample-sw", "--launcher", "ray", "--output", str(tmp_path / "v")]) == 2
-    assert "--launcher ray needs the package ray. Run pip install '.[ray]'." in capsys.readouterr().err
-    assert not (tmp_path / "v").exists()
-
-
 @needs_ray
 @pytest.mark.parametrize(
     ("written", "variable"), [(b"Authentication token is missing\n", "RAY_AUTH_MODE"), (b"Failed\n", "RAY_ADDRESS")]

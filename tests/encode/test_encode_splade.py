@@ -22,12 +22,10 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
-from milco_pyserini.cli.encode import main
-from milco_pyserini.encode.contract import open_query_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse import PIVOT, SOURCE, open_store
+from milco_pyserini.sparse import PIVOT, SOURCE
 
 PIECES = 358
 # The head is wider than the vocabulary, as that of some published models.
@@ -144,17 +142,6 @@ def test_default_length_is_at_most_512(tmp_path: Path) -> None:
         assert load(directory).model.config.query_max_length == length
 
 
-def test_the_command_writes_a_store_that_names_its_encoder(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    """encode --encoder accepts such a checkpoint; the manifest leads to the query encoder, with the same terms."""
-    (tmp_path / "c.tsv").write_text("d1\tmusic\nd2\tthe old harbour\n")
-    places = ["--corpus", str(tmp_path / "c.tsv"), "--output", str(tmp_path / "v")]
-    assert main([*places, "--encoder", str(checkpoints["bert"]), "--device", "cpu", "--dtype", "float32"]) == 0
-    store = open_store(tmp_path / "v")
-    assert store.manifest.views == [PIVOT]
-    queries = open_query_encoder(store.manifest, device="cpu", dtype="float32")
-    assert dict(store.vectors())["d2"] == queries.encode("the old harbour")
-
-
 def test_a_masked_language_model_is_not_saved_as_milco(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     """MILCO's layout lacks its head, so nothing is written."""
     with pytest.raises(MilcoError, match="cannot be saved as a MILCO checkpoint"):
@@ -186,31 +173,28 @@ def test_a_tokenizer_larger_than_the_head_is_refused(tmp_path: Path) -> None:
         load(directory)
 
 
+POOLING = "1_SpladePooling/config.json"
+
+
 @pytest.mark.parametrize(
-    ("stated", "refused"),
+    ("file", "stated", "refused"),
     [
-        ({"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 360}, None),
-        ({"pooling_strategy": "sum"}, "pooling_strategy 'sum' is not supported, only 'max'"),
-        ({"activation_function": "log1p_relu"}, "activation_function 'log1p_relu' is not supported, only 'relu'"),
+        (POOLING, {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": 360}, None),
+        (POOLING, {"pooling_strategy": "sum"}, "pooling_strategy 'sum' is not supported, only 'max'"),
+        (POOLING, {"activation_function": "log1p_relu"}, "activation_function 'log1p_relu' is not supported, only"),
+        # Queries encoded like documents would be wrong.
+        ("router_config.json", {}, "encodes queries and documents differently"),
     ],
 )
-def test_other_poolings_are_refused(
-    checkpoints: dict[str, Path], tmp_path: Path, stated: dict, refused: str | None
+def test_other_poolings_and_routers_are_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, file: str, stated: dict, refused: str | None
 ) -> None:
     """Their weights would differ from sentence-transformers'."""
     directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
-    (directory / "1_SpladePooling").mkdir()
-    (directory / "1_SpladePooling" / "config.json").write_text(json.dumps(stated))
+    (directory / file).parent.mkdir(exist_ok=True)
+    (directory / file).write_text(json.dumps(stated))
     if refused is None:
         assert load(directory).views == (PIVOT,)
         return
     with pytest.raises(MilcoError, match=refused):
-        load(directory)
-
-
-def test_encoders_with_a_query_router_are_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
-    """Queries encoded like documents would be wrong."""
-    directory = shutil.copytree(checkpoints["bert"], tmp_path / "checkpoint")
-    (directory / "router_config.json").write_text("{}")
-    with pytest.raises(MilcoError, match="encodes queries and documents differently"):
         load(directory)

@@ -72,23 +72,13 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.integration
-def test_a_part_that_kills_its_workers_is_named(tmp_path: Path) -> None:
-    """The third death with one part ends the run with the number of the part, and with how to resume."""
+def test_an_error_of_a_worker_ends_the_run(tmp_path: Path) -> None:
+    """A part that kills three workers is named; a bug has its traceback as a note; bad input is as in one process."""
     with pytest.raises(MilcoError, match=r"has died .*-9\), as 2 others have with part.* 0.*: .* the same command"):
         encoded_by_workers(WordLengthPlan(**PLAN, lives=lives(tmp_path, 9)), 3, 1)
-
-
-@pytest.mark.integration
-def test_an_unexpected_error_of_a_worker_ends_the_run_with_its_traceback() -> None:
-    """It is raised in this process, with the worker's own traceback as a note."""
     with pytest.raises(AttributeError, match="network") as raised:
         encoded_by_workers(BrokenPlan(**PLAN), 1, 1)
     assert "In the worker on cpu: Traceback" in raised.value.__notes__[0]
-
-
-@pytest.mark.integration
-def test_an_error_of_the_input_is_raised_as_in_one_process() -> None:
-    """It is a MilcoError, which the command prints as one line."""
     with pytest.raises(MilcoError, match=r"^pruning 'top-k:0': top-k takes an integer of at least 1"):
         encoded_by_workers(WordLengthPlan(**PLAN, prune=("top-k:0",)), 1, 1)
 

@@ -235,14 +235,10 @@ def test_default_lengths_come_from_the_checkpoint(milco: MilcoEncoder) -> None:
     ],
 )
 def test_texts_are_validated(milco: MilcoEncoder, texts: Any, message: str) -> None:
-    """The error names position and value, before anything is encoded."""
+    """The error names position and value, before anything is encoded; a column of a frame is texts."""
     for encode in (milco.encode, milco.encode_query, milco.encode_document):
         with pytest.raises(TypeError, match=message):
             encode(texts)
-
-
-def test_a_column_of_a_frame_is_texts(milco: MilcoEncoder) -> None:
-    """A Series, as a list of its values."""
     column = DataFrame({"text": FILLED[:2]})["text"]
     np.testing.assert_array_equal(dense(milco.encode_document(column)), dense(milco.encode_document(FILLED[:2])))
 
@@ -281,11 +277,14 @@ def test_arguments_accept_plain_values(milco: MilcoEncoder) -> None:
 
 
 def test_pyserinis_encoder_accepts_one_text(milco: MilcoEncoder) -> None:
-    """A str is one text, not its letters; None is an empty field."""
+    """A str is one text, not its letters; None is an empty field; a title and a space precede the text."""
     encoder = MilcoDocumentEncoder(milco)
     assert encoder.encode("hello world") == encoder.encode(["hello world"])
     assert encoder.encode("world", titles="hello") == encoder.encode(["hello world"])
     assert encoder.encode([None]) == [{}]
+    assert encoder.encode(["book", "bridge"], titles=["The", "A"]) == encoder.encode(["The book", "A bridge"])
+    with pytest.raises(MilcoError, match="1 titles for 2 texts: give one title, or None, per text"):
+        encoder.encode(["book", "bridge"], titles=["The"])
 
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 513])
@@ -378,27 +377,15 @@ def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:
     assert milco.hashes["tokenizer_hash"] == other.hashes["tokenizer_hash"]
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cpu:1", "tpu", ""])
-def test_unknown_devices_are_refused(name: str) -> None:
-    """A device is "auto", "cpu", or a type of GPU, with or without a number."""
-    with pytest.raises(MilcoError, match=r"device='.*': must be auto, cpu, cuda, mps or xpu"):
-        choose_device(name)
-
-
-def test_several_devices_are_refused_where_one_is_taken() -> None:
-    """Only a store is filled by several."""
+def test_unknown_devices_and_dtypes_are_refused() -> None:
+    """A device is "auto", "cpu", or a type of GPU, with or without a number, which must be there."""
+    for name in ("gpu", "cuda:", "cuda:x", "cpu:1", "tpu", ""):
+        with pytest.raises(MilcoError, match=r"device='.*': must be auto, cpu, cuda, mps or xpu"):
+            choose_device(name)
     with pytest.raises(MilcoError, match="device='cpu,cpu': this takes one device"):
         choose_device("cpu,cpu")
-
-
-def test_a_missing_gpu_is_refused() -> None:
-    """The error states how many GPUs there are, before anything is loaded."""
     with pytest.raises(MilcoError, match=r"device='cuda:99': torch finds \d+ of this type"):
         MilcoEncoder.from_pretrained("nowhere at all", device="cuda:99")
-
-
-def test_unknown_dtypes_are_refused() -> None:
-    """A dtype is "auto", "float32" or "bfloat16"."""
     with pytest.raises(MilcoError, match="unknown dtype 'float16': did you mean 'bfloat16'"):
         choose_dtype("float16", torch.device("cpu"))
     assert choose_dtype("auto", torch.device("cpu")) in (torch.float32, torch.bfloat16)
@@ -423,14 +410,6 @@ def test_pyserini_gets_integers(milco: MilcoEncoder) -> None:
         for term, weight in weights.items():
             assert vector.get(term, 0) == pytest.approx(weight * 100, abs=0.51)
         assert queries.encode(text) == documents.encode([text])[0]
-
-
-def test_titles_precede_texts(milco: MilcoEncoder) -> None:
-    """A document is its title, a space and its text; a missing title is an error."""
-    documents = MilcoDocumentEncoder(milco)
-    assert documents.encode(["book", "bridge"], titles=["The", "A"]) == documents.encode(["The book", "A bridge"])
-    with pytest.raises(MilcoError, match="1 titles for 2 texts: give one title, or None, per text"):
-        documents.encode(["book", "bridge"], titles=["The"])
 
 
 def test_contract_options_reach_the_encoder(milco: MilcoEncoder) -> None:

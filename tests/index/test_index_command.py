@@ -48,19 +48,6 @@ def test_the_default_output_is_named_after_store_and_engine(
     assert "Skipped 3 documents without terms" in err
 
 
-def test_overwrite_replaces_an_index(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --overwrite an index of other vectors is not changed."""
-    other = write_store(tmp_path / "other", *synthetic_batch(20))
-    assert main(["--engine", "exact", "--vectors", str(other), "--output", str(tmp_path / "index")]) == 0
-    arguments = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "index")]
-    before = (tmp_path / "index" / "manifest.json").stat().st_mtime_ns
-    capsys.readouterr()
-    assert "--overwrite" in refused(capsys, *arguments)
-    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns == before
-    assert main([*arguments, "--overwrite"]) == 0
-    assert (tmp_path / "index" / "manifest.json").stat().st_mtime_ns != before
-
-
 def test_invalid_input_is_one_line_and_writes_nothing(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,20 +59,23 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     short = write_store(tmp_path / "short", *synthetic_batch(20))
     (short / "part-00000.jsonl").write_bytes(b"")
     twice = tmp_path / "twice.jsonl"
-    twice.write_text(
-        '{"id": "d", "vector": {"a": 1}}\n{"id": "e", "vector": {"a": 1}}\n{"id": "d", "vector": {"b": 1}}\n'
-    )
+    twice.write_text("".join(f'{{"id": "{docid}", "vector": {{"a": 1}}}}\n' for docid in "ded"))
     topics = write_store(tmp_path / "topics", *synthetic_batch(20), kind="topics")
     empty = write_plain(tmp_path / "empty.jsonl", {"d": {}})
-    to = ["--output", output, "--engine", "exact"]
-    assert "not finished" in refused(capsys, "--vectors", unfinished, *to)
-    assert f"{topics} holds topics, and an index is built from documents" in refused(capsys, "--vectors", topics, *to)
-    assert "version 0" in refused(capsys, "--vectors", old, *to)
-    assert "part-00000.jsonl: 0 bytes, not" in refused(capsys, "--vectors", short, *to)
-    assert "two documents have the id 'd'" in refused(capsys, "--vectors", twice, "--plain", *to)
-    assert "no document with a term (1 without)" in refused(capsys, "--vectors", empty, "--plain", *to)
-    assert "--scale requires --plain" in refused(capsys, "--vectors", store, *to, "--scale", "10")
-    assert "--vectors" in refused(capsys, *to)
+    for arguments, message in (
+        (["--vectors", unfinished], "not finished"),
+        (["--vectors", topics], f"{topics} holds topics, and an index is built from documents"),
+        (["--vectors", old], "version 0"),
+        (["--vectors", short], "part-00000.jsonl: 0 bytes, not"),
+        (["--vectors", twice, "--plain"], "two documents have the id 'd'"),
+        (["--vectors", empty, "--plain"], "no document with a term (1 without)"),
+        (["--vectors", store, "--scale", "10"], "--scale requires --plain"),
+        (["--vectors", store, "--prune", "threshold:999"], "after pruning by threshold:999"),
+        (["--vectors", store, "--prune", "mass:.9"], "a percentage of what to drop"),
+        (["--vectors", store, "--n-postings", "5"], "--n-postings'. Give it as --set n_postings=..."),
+        ([], "--vectors"),
+    ):
+        assert message in refused(capsys, *arguments, "--output", output, "--engine", "exact")
     assert not output.exists()
     assert not output.parent.exists() or not list(output.parent.iterdir())
 
@@ -106,20 +96,6 @@ def test_pruning_drops_terms_without_encoding_again(
     stderr = capsys.readouterr().err
     assert f"Pruning kept {some.manifest.postings / whole.manifest.postings:.1%} of the terms\n" in stderr
     assert f"Pruning left {emptied} documents without terms" in stderr
-    assert "after pruning by threshold:999" in refused(capsys, *to, tmp_path / "x", "--prune", "threshold:999")
-    assert "a percentage of what to drop" in refused(capsys, *to, tmp_path / "x", "--prune", "mass:.9")
-
-
-def test_settings_of_another_engine_are_refused(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The exact engine has no settings, and no recall to measure."""
-    to = ["--engine", "exact", "--vectors", str(store), "--output", str(tmp_path / "x")]
-    assert "--set n_postings=5: exact has no settings" in refused(capsys, *to, "--set", "n_postings=5")
-    assert "--n-postings'. Give it as --set n_postings=..." in refused(capsys, *to, "--n-postings", "5")
-    assert f"--topics {store}: engine exact cannot trade recall for speed" in refused(
-        capsys, *to, "--topics", str(store)
-    )
 
 
 def test_directories_that_are_no_index_are_refused(store: Path, tmp_path: Path) -> None:

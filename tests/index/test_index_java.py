@@ -67,13 +67,6 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False)
 
 
-@pytest.mark.integration
-def test_java_without_anserini_is_an_error() -> None:
-    """Another import of jnius chose the class path: the error has the fix."""
-    done = python("import jnius; from milco_pyserini import jvm; jvm.start()")
-    assert "before anything imports jnius" in done.stderr.splitlines()[-1]
-
-
 STARTED_BY_THREADS = """
 import os, threading
 from milco_pyserini import jvm
@@ -99,29 +92,26 @@ def test_threads_start_java_together_and_lose_no_line_of_stderr() -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("before", "environment", "told"),
     [
-        ("'-Xmx", 'MILCO_JAVA_OPTIONS="\'-Xmx" cannot be split into options: No closing quotation'),
-        ("-agentlib:nope", "Could not find agent library nope"),
-        ("-Xmx2m", "too little memory to load Anserini: MILCO_JAVA_OPTIONS='-Xmx2m'"),
+        ("", {"MILCO_JAVA_OPTIONS": "'-Xmx"}, 'MILCO_JAVA_OPTIONS="\'-Xmx" cannot be split into options: No closing'),
+        ("", {"MILCO_JAVA_OPTIONS": "-agentlib:nope"}, "Could not find agent library nope"),
+        ("", {"MILCO_JAVA_OPTIONS": "-Xmx2m"}, "too little memory to load Anserini: MILCO_JAVA_OPTIONS='-Xmx2m'"),
+        # Another import of jnius chose the class path.
+        ("import jnius; ", {}, "before anything imports jnius"),
+        # Java starts without reading the jar.
+        ("", {"ANSERINI_CLASSPATH": "{tmp}/jars"}, "anserini-9.9-fatjar.jar is not an Anserini jar. Run pip install"),
     ],
 )
-def test_options_that_java_refuses_are_one_line(tmp_path: Path, options: str, told: str) -> None:
+def test_a_java_that_does_not_start_is_one_line(tmp_path: Path, before: str, environment: dict, told: str) -> None:
     """Also if Java would end the process; nothing is left in the working directory."""
-    code = f"import os; os.chdir({str(tmp_path)!r}); from milco_pyserini import jvm; jvm.start()"
-    done = python(code, MILCO_JAVA_OPTIONS=options)
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "anserini-9.9-fatjar.jar").write_bytes(b"no jar")
+    code = f"import os; os.chdir({str(tmp_path)!r}); {before}from milco_pyserini import jvm; jvm.start()"
+    done = python(code, **{name: value.format(tmp=tmp_path) for name, value in environment.items()})
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.integration
-def test_a_damaged_jar_is_reported(tmp_path: Path) -> None:
-    """Java starts without reading it."""
-    jar = tmp_path / "anserini-9.9-fatjar.jar"
-    jar.write_bytes(b"no jar")
-    done = python("from milco_pyserini import jvm; jvm.start()", ANSERINI_CLASSPATH=str(tmp_path))
-    assert f"{jar} is not an Anserini jar. Run pip install" in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir()] == ["jars"]
 
 
 @pytest.mark.integration

@@ -26,17 +26,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return build_index(open_store(store), find_engine("qdrant"), root / "index")
 
 
-@pytest.mark.integration
-def test_docids_and_scores_are_those_of_lucene(index: Index, tmp_path: Path) -> None:
-    """At every k, so also where k cuts through ties, which are in ascending order of docid."""
-    lucene = build_index(open_store(index.path.parent / "store"), find_engine("lucene"), tmp_path / "lucene").searcher()
-    searcher, queries = index.searcher(), synthetic_queries(10)
-    for k in (1, 2, 3, 10, 33, 100, DOCUMENTS):
-        for ours, theirs in zip(searcher.search(queries, k), lucene.search(queries, k), strict=True):
-            assert ours.docids == theirs.docids
-            np.testing.assert_array_equal(ours.scores, theirs.scores)
-
-
 def test_all_documents_may_tie(tmp_path: Path) -> None:
     """The first docids are found however many there are."""
     vectors = {f"d{number}": {"a": 2.0} for number in np.random.default_rng(0).permutation(3000).tolist()}

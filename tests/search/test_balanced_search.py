@@ -114,9 +114,3 @@ def test_a_searcher_reports_an_unknown_field_before_it_encodes(tmp_path: Path) -
             opened.explain(QUERY, "ar", balance="lng")
         with pytest.raises(MilcoError, match="k=0"):
             opened.search(QUERY, 0)
-
-
-def test_a_strength_that_overflows_scores_is_refused() -> None:
-    """The message is about the strength, and not about weights."""
-    with pytest.raises(MilcoError, match=r"strength of balance 1e\+308: must be from 0 to 1,000"):
-        Balance.parse("lang=1e308")

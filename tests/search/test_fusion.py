@@ -142,31 +142,22 @@ def test_the_default_output_is_named_after_the_runs(
 
 
 def test_a_finished_fusion_is_up_to_date(tmp_path: Path, capsys: Capture) -> None:
-    """As after a kill when the run was complete; a longer and a damaged file are other runs, and stay."""
+    """As after a kill when the run was complete; a longer and a damaged file are other runs, and stay; or stdout."""
     runs = [written(tmp_path / name, {"1": {"x": 2.0, name: 1.0}}) for name in "ab"]
     output = tmp_path / "fused.txt"
-    arguments = ["--runs", *map(str, runs), "--output", str(output)]
-    assert main(["fuse", *arguments]) == 0
+    command = ["--runs", *map(str, runs), "--output"]
+    assert main(["fuse", *command, str(output)]) == 0
     content = output.read_bytes()
     capsys.readouterr()
-    assert main(["fuse", *arguments]) == 0
+    assert main(["fuse", *command, str(output)]) == 0
     assert capsys.readouterr().err == f"{output} is up to date\n"
+    assert main(["fuse", *command, "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out == content.decode() and "into stdout" in err and not Path("-").exists()
     for other in (content + b"1 Q0 z 9 0 t\n", content[:-1], b"\xff" + content):
         output.write_bytes(other)
-        assert "exists" in refused(capsys, *arguments)
+        assert "exists" in refused(capsys, *command, output)
         assert output.read_bytes() == other
-
-
-def test_a_fused_run_can_be_written_to_stdout(tmp_path: Path, capsys: Capture) -> None:
-    """--output - writes the lines of the file, and no file."""
-    runs = [written(tmp_path / name, {"1": {"x": 2.0, name: 1.0}}) for name in "ab"]
-    command = ["fuse", "--runs", *map(str, runs), "--output"]
-    assert main([*command, str(tmp_path / "fused")]) == 0
-    capsys.readouterr()
-    assert main([*command, "-"]) == 0
-    out, err = capsys.readouterr()
-    assert out == (tmp_path / "fused").read_text() and "into stdout" in err
-    assert not Path("-").exists()
 
 
 def test_invalid_input_is_one_line_and_writes_nothing(tmp_path: Path, capsys: Capture) -> None:

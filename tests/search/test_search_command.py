@@ -95,32 +95,18 @@ def test_a_run_contains_the_hits_of_the_searcher(
     assert "2 queries without hits, 1 of them without terms" in err
 
 
-def test_a_run_can_be_written_to_stdout(
+def test_a_run_is_a_file_a_gzip_file_or_stdout(
     index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--output - writes the lines of the file, and nothing else."""
-    run = tmp_path / "run.txt"
-    assert main(["--index", str(index), "--topics", str(topics), "--output", str(run)]) == 0
-    capsys.readouterr()
-    assert main(["--index", str(index), "--topics", str(topics), "--output", "-"]) == 0
-    assert capsys.readouterr().out == run.read_text("utf-8")
-
-
-def test_a_run_whose_name_ends_in_gz_is_compressed(index: Path, topics: Path, tmp_path: Path) -> None:
-    """It is the plain run, and is read back."""
+    """By the name of --output; the lines are the same, and stdout has nothing else."""
     common = ["--index", str(index), "--topics", str(topics), "--output"]
     assert main([*common, str(tmp_path / "run.txt")]) == 0
     assert main([*common, str(tmp_path / "run.txt.gz")]) == 0
     assert gzip.decompress((tmp_path / "run.txt.gz").read_bytes()) == (tmp_path / "run.txt").read_bytes()
     assert read_run(tmp_path / "run.txt.gz") == read_run(tmp_path / "run.txt")
-
-
-def test_alpha_needs_texts(index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Encoded topics and weights outside 0 to 1 are refused; a single view: test_query_encoder.py."""
-    to = ["--index", index, "--output", tmp_path / "run.txt"]
-    assert "holds vectors, which are not encoded" in refused(capsys, *to, "--topics", topics, "--alpha", "0.5")
-    assert "must be from 0 to 1" in refused(capsys, *to, "--topics", topics, "--alpha", "1.5")
-    assert not (tmp_path / "run.txt").exists()
+    capsys.readouterr()
+    assert main([*common, "-"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "run.txt").read_text("utf-8")
 
 
 def test_runs_do_not_depend_on_batches_and_threads(index: Path, topics: Path, tmp_path: Path) -> None:
@@ -200,7 +186,6 @@ def test_invalid_input_is_one_line_and_writes_nothing(
 ) -> None:
     """Wrong indexes, topics that do not fit, ids that no run can hold, and numbers out of range."""
     run = tmp_path / "out" / "run.txt"
-    to = ["--index", index, "--output", run]
     foreign = write_store(tmp_path / "foreign", *synthetic_batch(5), kind="topics", weight_hash="w2")
     spaced = write_plain(tmp_path / "spaced.jsonl", {"q 1": {"w1": 1}})
     nameless = tmp_path / "nameless.jsonl"
@@ -208,41 +193,23 @@ def test_invalid_input_is_one_line_and_writes_nothing(
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "q", "vector": {"w1": 1}}\n{"id": "q", "vector": {"w2": 1}}\n')
     nothing = write_store(tmp_path / "nothing", [], synthetic_batch(5)[1].take([]), kind="topics")
-    assert "weight_hash is 'w2', the documents' is 'w1'" in refused(capsys, *to, "--topics", foreign)
-    assert "id 'q 1' holds white space" in refused(capsys, *to, "--topics", spaced)
-    assert 'expected {"id"' in refused(capsys, *to, "--topics", nameless)
-    assert "has the topic id 'q' 2 times" in refused(capsys, *to, "--topics", twice)
-    assert "holds no topics" in refused(capsys, *to, "--topics", nothing)
-    assert "no-such-topics" in refused(capsys, *to, "--topics", "no-such-topics")
-    assert "which are not encoded" in refused(capsys, *to, "--topics", topics, "--encoder", "mini")
-    assert "is a directory" in refused(
-        capsys, "--index", index, "--topics", topics, "--output", tmp_path, "--overwrite"
-    )
-    below = ["--output", spaced / "run.txt", "--overwrite"]
-    assert "nothing can be written below it" in refused(capsys, "--index", index, "--topics", topics, *below)
-    assert not run.parent.exists() or not list(run.parent.iterdir())
-
-
-def test_docids_with_white_space_are_refused_before_the_search(
-    topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They can be indexed, but not written to a run."""
-    store = open_store(write_plain(tmp_path / "v.jsonl", {"a": {"x": 1}, "b c": {"x": 1}}), plain=True)
-    path = build_index(store, find_engine("exact"), tmp_path / "index").path
+    documents = open_store(write_plain(tmp_path / "v.jsonl", {"a": {"x": 1}, "b c": {"x": 1}}), plain=True)
+    with_space = build_index(documents, find_engine("exact"), tmp_path / "with_space").path
     capsys.readouterr()
-    error = refused(capsys, "--index", path, "--topics", topics, "--output", tmp_path / "run.txt")
-    assert "docid 'b c' has white space" in error
-    assert not (tmp_path / "run.txt").exists()
-
-
-def test_overwrite_replaces_a_run(
-    index: Path, topics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without --overwrite the run is kept."""
-    run = tmp_path / "run.txt"
-    run.write_text("mine")
-    arguments = ["--index", str(index), "--topics", str(topics), "--output", str(run)]
-    assert "--overwrite" in refused(capsys, *arguments)
-    assert run.read_text() == "mine"
-    assert main([*arguments, "--overwrite"]) == 0
-    assert run.read_text() != "mine"
+    for given, message in (
+        ({"--topics": foreign}, "weight_hash is 'w2', the documents' is 'w1'"),
+        ({"--topics": spaced}, "id 'q 1' holds white space"),
+        ({"--topics": nameless}, 'expected {"id"'),
+        ({"--topics": twice}, "has the topic id 'q' 2 times"),
+        ({"--topics": nothing}, "holds no topics"),
+        ({"--topics": "no-such-topics"}, "no-such-topics"),
+        ({"--encoder": "mini"}, "which are not encoded"),
+        ({"--alpha": 0.5}, "holds vectors, which are not encoded"),
+        ({"--alpha": 1.5}, "must be from 0 to 1"),
+        ({"--index": with_space}, "docid 'b c' has white space"),
+        ({"--output": tmp_path}, "is a directory"),
+        ({"--output": spaced / "run.txt"}, "nothing can be written below it"),
+    ):
+        options = {"--index": index, "--topics": topics, "--output": run} | given
+        assert message in refused(capsys, *(word for pair in options.items() for word in pair), "--overwrite")
+    assert not run.parent.exists() or not list(run.parent.iterdir())

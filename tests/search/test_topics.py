@@ -27,21 +27,24 @@ def test_integers_are_impacts_and_other_numbers_are_weights(index: Index, tmp_pa
     assert read_topics(str(floats), index) == SearchTopics(["p", "q"], vectors=[{"a": 150.0, "b": 0.25}, {"c": 1.0}])
 
 
-@pytest.mark.parametrize("weight", ["true", '"1"', "null", "[1]"])
-def test_invalid_weights_are_reported_with_their_line(index: Index, tmp_path: Path, weight: str) -> None:
-    """JSON has more than numbers."""
-    topics = tmp_path / "topics.jsonl"
-    topics.write_text('{"id": "p", "vector": {"a": 1}}\n\n{"id": "q", "vector": {"a": ' + weight + "}}\n")
-    with pytest.raises(MilcoError, match=r"topics\.jsonl:3: weight .* of term 'a' is not a number"):
-        read_topics(str(topics), index)
+WEIGHT = '{"id": "q", "vector": {"a": %s}}', "weight .* of term 'a' is not a number"
+ID = '{"id": %s, "vector": {"a": 1}}', "the id "
 
 
-@pytest.mark.parametrize("value", ["null", "true", "1.5", "[1]", '""', '"a b"'])
-def test_ids_of_vectors_are_validated(index: Index, tmp_path: Path, value: str) -> None:
-    """A string without white space, or an integer: as for documents and for topics as texts."""
+@pytest.mark.parametrize(
+    ("record", "why", "value"),
+    [
+        *((*WEIGHT, value) for value in ("true", '"1"', "null", "[1]")),
+        *((*ID, value) for value in ("null", "true", "1.5", "[1]", '""', '"a b"')),
+    ],
+)
+def test_invalid_vectors_are_reported_with_their_line(
+    index: Index, tmp_path: Path, record: str, why: str, value: str
+) -> None:
+    """Weights are numbers; an id is a string without white space, or an integer, as those of texts are."""
     topics = tmp_path / "topics.jsonl"
-    topics.write_text('{"id": 12, "vector": {"a": 1}}\n{"id": ' + value + ', "vector": {"a": 1}}\n')
-    with pytest.raises(MilcoError, match=r"topics\.jsonl:2: the id "):
+    topics.write_text('{"id": 12, "vector": {"a": 1}}\n\n' + record % value + "\n")
+    with pytest.raises(MilcoError, match=rf"topics\.jsonl:3: {why}"):
         read_topics(str(topics), index)
 
 

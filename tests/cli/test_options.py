@@ -79,7 +79,10 @@ def test_a_value_may_look_like_an_option() -> None:
         (["--corpus", "x", "--sizes", "1", "b"], "--sizes b: must be an integer"),
         (["--corpus", "x", "--hits"], "expected one argument"),
         (["--corpus", "x", "--hits", "5", "--hits=6"], "--hits is given twice"),
-        (["--corpus", "x", "--engine", "lucine"], "--engine lucine: must be one of exact, lucene."),
+        (
+            ["--corpus", "x", "--engine", "lucine"],
+            "--engine lucine: must be one of exact, lucene. Did you mean lucene?",
+        ),
         (["--corpus", "x", "y"], "unexpected argument 'y' (see milco test --help)"),
         (["docs.jsonl"], "unexpected argument 'docs.jsonl' (see milco test --help)"),
         (["--corpus", "x", "--hits", "0"], "--hits 0: must be at least 1"),
@@ -108,7 +111,10 @@ def test_an_invalid_option_is_one_line_and_exit_code_2(
     [
         (MilcoError("two\nlines"), "two lines"),
         (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
-        (OSError(28, "No space left on device", "/x/y"), "/x/y: No space left on device. Free some space, then "),
+        (
+            OSError(28, "No space left on device", "/x/y"),
+            "/x/y: No space left on device. Free some space, then run the same command again (half is kept)",
+        ),
         (OSError("odd"), "odd"),
     ],
 )

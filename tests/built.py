@@ -2,6 +2,8 @@
 
 import importlib.util
 import io
+import operator
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,29 @@ FILTERS: list[dict[str, Any]] = [
     {"year": {">": 2000, "<=": "2002.0"}, "lang": ["de", "fr"]},
     {"lang": {">=": "e", "<": "x"}},
 ]
+
+
+COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def passes(document: Document, filters: Mapping[str, Any]) -> bool:
+    """Return whether a document has the values of filters, by their definition."""
+    for name, wanted in filters.items():
+        value = document.fields.get(name, [])
+        values = value if isinstance(value, list) else [value]
+        if isinstance(wanted, Mapping):
+            is_found = any(
+                all(
+                    COMPARISONS[sign](each, float(bound) if name == "year" else bound) for sign, bound in wanted.items()
+                )
+                for each in values
+            )
+        else:
+            texts = {filter_text(one) for one in (wanted if isinstance(wanted, list) else [wanted])}
+            is_found = not texts.isdisjoint(map(filter_text, values))
+        if not is_found:
+            return False
+    return True
 
 
 class Built:

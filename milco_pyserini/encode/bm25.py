@@ -280,7 +280,7 @@ class _Words(Network):
         self._statistics, self._k1, self._b = statistics, k1, b
         self.encodes_documents = statistics is not None
 
-    def on(self, device: torch.device, dtype: torch.dtype) -> Network:
+    def on(self, device: torch.device, dtype: torch.dtype) -> Self:
         """Return self: counting needs no other device or dtype."""
         return self
 

@@ -1,16 +1,13 @@
 """The contract of every engine that stores documents: they come back as they were, and filters are exact."""
 
-import operator
 import shutil
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from built import DOCUMENTS, FILTERS, INDEXES, STORED, STORED_INDEXES, Built, queries_for, stored_documents
+from built import DOCUMENTS, FILTERS, INDEXES, STORED, STORED_INDEXES, Built, passes, queries_for, stored_documents
 from synthetic_stores import synthetic_batch, write_plain, write_store
 
 from milco_pyserini.corpora import Document
@@ -23,28 +20,6 @@ from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 
 LONG = "x" * 2000
-COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-
-
-def passes(document: Document, filters: Mapping[str, Any]) -> bool:
-    """The definition of a filter."""
-    for name, wanted in filters.items():
-        value = document.fields.get(name, [])
-        values = value if isinstance(value, list) else [value]
-        if isinstance(wanted, Mapping):
-            is_found = any(
-                all(
-                    COMPARISONS[comparison](value, float(bound) if name == "year" else bound)
-                    for comparison, bound in wanted.items()
-                )
-                for value in values
-            )
-        else:
-            texts = {filter_text(one) for one in (wanted if isinstance(wanted, list) else [wanted])}
-            is_found = not texts.isdisjoint(map(filter_text, values))
-        if not is_found:
-            return False
-    return True
 
 
 @pytest.mark.parametrize("kind", STORED_INDEXES)

@@ -14,6 +14,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.index.documents import filter_text
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store

@@ -1,4 +1,4 @@
-"""A query table: the terms of each token alone, or trained ones, and queries as their maxima or sums."""
+"""A query table: the terms of each token alone, or means of texts with it, and queries as their maxima."""
 
 import shutil
 import subprocess

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 
 from milco_pyserini.cli.parser import run_command
+from milco_pyserini.corpora.bitext import BitextPair, BitextSource
+from milco_pyserini.corpora.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.options import option
 from milco_pyserini.train.batches import ProcessBatches
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource
-from milco_pyserini.train.data.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.train.data.streams import BitextStream
 
 PASSAGES = 8_841_823

@@ -22,8 +22,8 @@ from milco_pyserini.options import option
 if TYPE_CHECKING:
     import torch
 
+    from milco_pyserini.corpora.bitext import BitextPair
     from milco_pyserini.encode.encoder import MilcoEncoder
-    from milco_pyserini.train.data.bitext import BitextPair
 
 _PRODUCT = (2048, 1024, 4096)
 
@@ -96,7 +96,7 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
 def sample_pairs(count: int) -> "list[BitextPair]":
     """Return pairs of several passages each, so that every text is long enough to be truncated."""
     from milco_pyserini.corpora import open_corpus
-    from milco_pyserini.train.data.bitext import BitextPair
+    from milco_pyserini.corpora.bitext import BitextPair
 
     texts = [document.text for document in open_corpus("sample")]
     long = [" ".join(texts[place : place + 4]) for place in range(0, len(texts) - 4, 4)]

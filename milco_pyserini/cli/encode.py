@@ -139,9 +139,9 @@ def encode_command(options: EncodeOptions) -> None:
 
 def make_query_table(options: QueryTableOptions) -> None:
     """Write the table of an encoder."""
+    from milco_pyserini.corpora.bitext import draw_pairs
     from milco_pyserini.encode.opening import open_encoder
     from milco_pyserini.encode.query_table import QueryTable
-    from milco_pyserini.train.data.bitext import draw_pairs
 
     # Before torch is loaded, which takes seconds.
     checkpoint = Checkpoint.open(options.encoder).fetch()

@@ -8,6 +8,8 @@ from milco_pyserini.corpora.records import Document
 from milco_pyserini.errors import require_package, unknown_name
 
 FIELD = "lang"
+UNDETERMINED = "und"
+"""The ISO 639 code of texts whose language is mixed or unknown."""
 MIN_PROBABILITY = 0.7
 """Below it, a text has no language: rather none than a wrong one."""
 # The beginning of a text shows its language.

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
 from milco_pyserini.train.dense_teacher import batch_texts

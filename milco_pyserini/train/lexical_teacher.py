@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from milco_pyserini.console import Progress
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext import BitextPair
 
 # Function words, which are in every text.
 STOP_WORDS = frozenset(

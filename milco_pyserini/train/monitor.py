@@ -16,11 +16,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from milco_pyserini.corpora.bitext import BitextSource
 from milco_pyserini.errors import ParameterError
 from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import TextCollator
-from milco_pyserini.train.data.bitext import BitextSource
 
 # Texts of a language in a count, after which the next one begins. Dead and always-on terms are not reported for fewer:
 # these leave most of a vocabulary unused, however healthy the model is.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.console import Progress
+from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, MINI, directory_name
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.errors import Message, MilcoError, ParameterError
@@ -17,7 +18,6 @@ from milco_pyserini.io.files import atomic_file, read_json, remove_directory, wr
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.options import MAX_THREADS, DeviceOptions, option
 from milco_pyserini.train.config import LEXICAL
-from milco_pyserini.train.data import UNDETERMINED
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example
 
 MANIFEST = "manifest.json"

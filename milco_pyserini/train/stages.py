@@ -6,13 +6,13 @@ from itertools import zip_longest
 from torch import nn
 
 from milco_pyserini.console import counted, log
+from milco_pyserini.corpora.bitext import BitextSource, open_bitext
+from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
 from milco_pyserini.train.config import LEXICAL, BitextOptions, SapConfig, SctConfig, parse_shares
-from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.bitext import BitextSource, open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream

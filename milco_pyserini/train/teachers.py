@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
-from milco_pyserini.train.data.bitext import BitextPair
 
 # Padded positions count for nothing, or have logit 0 as in the authors' code, which hides negative maxima.
 PADDINGS = ("-inf", "zero")

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from milco_pyserini.corpora.bitext import BitextPair, open_bitext
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
 from milco_pyserini.train.config import ContrastOptions, SapConfig, SctConfig, parse_shares
-from milco_pyserini.train.data.bitext import BitextPair, open_bitext
 from milco_pyserini.train.dense_encoder import DenseEncoder, pool
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Batch, ContrastiveLoss, freeze

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from milco_pyserini.corpora.bitext import BitextPair, open_bitext
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.sparse import PIVOT
-from milco_pyserini.train.data.bitext import BitextPair, open_bitext
 from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.monitor import CollapseMonitor
 

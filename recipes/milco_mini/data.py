@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.io.files import atomic_directory, atomic_file
-from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, dump_example, open_retrieval
 
 # Shares of the examples of SAP; the rest, ENGLISH_SHARE, is English text as its own translation.

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import log
+from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.model.modeling import LexEcho, MilcoModel
-from milco_pyserini.train.data.bitext import open_bitext
 
 from .base import SPECIAL_TOKENS
 from .data import training_sets

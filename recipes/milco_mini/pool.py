@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.console import log
+from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file, write_json
 from milco_pyserini.model.packed import PackedEncoder, native_dtype
 from milco_pyserini.model.tokenization import TextTokenizer
-from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.parallel import ENGLISH, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.dense_encoder import pool_packed

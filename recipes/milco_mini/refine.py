@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from milco_pyserini.console import log
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.train import losses
-from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import STOP_WORDS, LexicalTeacher
 from milco_pyserini.train.objectives import encode_by_length
 

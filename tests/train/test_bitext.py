@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from milco_pyserini.corpora import bitext
+from milco_pyserini.corpora.bitext import BitextPair, BitextSource, open_bitext
+from milco_pyserini.corpora.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.lines import open_lines
 from milco_pyserini.train.batches import ProcessBatches, pair_length, read_ahead
-from milco_pyserini.train.data import bitext
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource, open_bitext
-from milco_pyserini.train.data.pair_index import BLOCK, PairIndex, Row
 from milco_pyserini.train.data.streams import BitextStream
 
 

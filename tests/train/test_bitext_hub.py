@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from milco_pyserini.corpora.bitext import COLLECTIONS, open_bitext
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext import COLLECTIONS, open_bitext
 
 SENTENCES = [("Hallo!", "Hi."), ("Grüß Gott!", "Good day."), (" ", "Nothing."), (None, "Nothing."), ("Ja.", "Yes.")]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream, Translations
 
 BLOCK = 4

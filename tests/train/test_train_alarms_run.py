@@ -6,8 +6,8 @@ import pytest
 from golden_set import bent
 from training_set import WORDS, logged, write_lines
 
+from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.train.cli import main
-from milco_pyserini.train.data.bitext import open_bitext
 from milco_pyserini.train.monitor import COUNTED, LEAST_TEXTS
 
 NOT_MONITORED = "Grounding is not monitored: pass --probe FILE"

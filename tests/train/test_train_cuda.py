@@ -11,10 +11,10 @@ import torch
 from fake_cuda import fake_cuda, is_on_card
 from golden_set import GOLDEN, encoder
 
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
-from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.monitor import CollapseMonitor
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher

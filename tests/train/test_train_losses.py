@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
@@ -19,7 +20,6 @@ from milco_pyserini.options import replace_options
 from milco_pyserini.train import losses, objectives
 from milco_pyserini.train.batches import TextCollator
 from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
-from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss, encode_by_length, source_views
 from milco_pyserini.train.presets import AUTHORS_SAP, PAPER_SAP
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher

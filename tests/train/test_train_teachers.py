@@ -23,9 +23,9 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
+from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.train import lexical_teacher, teachers
-from milco_pyserini.train.data.bitext import BitextPair
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher, validate_vocabulary
 

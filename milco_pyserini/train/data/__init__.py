@@ -1,4 +1,1 @@
-"""Training data: bitext for alignment (SAP), and queries with passages for contrastive training (SCT)."""
-
-# The ISO 639 code of texts whose language is mixed or unknown.
-UNDETERMINED = "und"
+"""Training data: translations and queries with passages, in an endless order that is the same after a resume."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.corpora.bitext import BitextSource
 from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.options import validate_number
-from milco_pyserini.train.data.bitext import BitextSource
 from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
 
 ENGLISH = "en"

@@ -24,12 +24,12 @@ import orjson
 
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.catalog import BENCHMARKS, TOPICS
+from milco_pyserini.corpora.data_files import find_data_files, open_parquet, parse_json
+from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, Unreachable, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_snapshot
 from milco_pyserini.io.lines import numbered_lines
-from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json
 
 REPOSITORY = "hanhainebula/bge-multilingual-gemma2-data"
 REVISION = "refs/convert/parquet"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.corpora.bitext import BitextPair, BitextSource
+from milco_pyserini.corpora.pair_index import BLOCK
 from milco_pyserini.errors import MilcoError, shown, unknown_name
 from milco_pyserini.options import validate_number
-from milco_pyserini.train.data.bitext import BitextPair, BitextSource
-from milco_pyserini.train.data.pair_index import BLOCK
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource
 
 _CONCATENATED = (2, 4, 8)

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 import orjson
 
+from milco_pyserini.corpora.data_files import find_data_files, open_parquet, parse_json
+from milco_pyserini.corpora.languages import UNDETERMINED
+from milco_pyserini.corpora.pair_index import PairIndex, Row, Scan, open_index
 from milco_pyserini.corpora.records import BadLineError
 from milco_pyserini.errors import MilcoError, unknown_name, validate_unique
 from milco_pyserini.io.hub import DATASET, fetch_hub_file, list_hub_files
 from milco_pyserini.io.lines import first_line, is_gzip, lines_of, numbered_lines, open_lines
-from milco_pyserini.train.data import UNDETERMINED
-from milco_pyserini.train.data.files import find_data_files, open_parquet, parse_json
-from milco_pyserini.train.data.pair_index import PairIndex, Row, Scan, open_index
 
 # Repositories by the names of the paper's table, and that of the authors' code for MS MARCO's training queries.
 COLLECTIONS = dict.fromkeys(("mmarco", "mmarco_query"), "unicamp-dl/mmarco") | {

@@ -66,7 +66,13 @@ def validate_output(path: Path, plan: StoreManifest, overwrite: bool) -> Action:
                     f"Choose another {{output}}{reuse}, or start over with {{overwrite}}.", reuse=path, overwrite=True
                 ),
             )
-    return store.action(plan, overwrite)
+    try:
+        return store.action(plan, overwrite)
+    except MilcoError:
+        if recorded is None and _open_artifact(path).recorded is not None:
+            # Another process began the store after it was read.
+            return validate_output(path, plan, overwrite)
+        raise
 
 
 class StoreWriter:

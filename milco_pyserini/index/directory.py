@@ -563,7 +563,8 @@ def write_index(
         if not request.is_shard and (documents.path / BM25_FILE).is_file():
             # Texts that are added later are encoded by it.
             copy_file(documents.path / BM25_FILE, directory / BM25_FILE)
-        if not built.documents and not (engine.may_be_empty and not documents.manifest.documents):
+        is_empty = not documents.manifest.documents and not documents.manifest.plain
+        if not built.documents and not (engine.may_be_empty and is_empty):
             without = f" with a term ({built.empty:,} without)" if built.empty else ""
             pruned = documents.manifest.pruning if built.empty else None
             after = f" after pruning by {pruned}" if pruned else ""

@@ -80,7 +80,7 @@ def test_an_index_is_only_replaced_on_request_and_can_be_moved(built: Built, kin
     """A copy gives the same hits, and a build of other terms refuses its directory before any work."""
     copy = shutil.copytree(built.path(kind), tmp_path / "moved")
     assert answers(kind, copy) == answers(kind, built.path(kind))
-    with pytest.raises(MilcoError, match=rf"{copy} was begun with vectors\.pruning"):
+    with pytest.raises(MilcoError, match=rf"{copy} was begun without prune, not with prune top-k"):
         build_index(built.documents(kind), find_engine(kind), copy, BuildRequest(prune=("top-k:3",)))
 
 

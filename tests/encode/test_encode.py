@@ -96,7 +96,7 @@ def test_a_complete_store_is_not_encoded_again(corpus: Path, tmp_path: Path, cap
     before = contents(tmp_path / "v")
     assert main(arguments(corpus, tmp_path / "v")) == 0
     assert "is up to date" in capsys.readouterr().err
-    refused(arguments(corpus, tmp_path / "v", "--max-length", "9"), capsys, "max_length 512, not 9", "--overwrite")
+    refused(arguments(corpus, tmp_path / "v", "--max-length", "9"), capsys, "--max-length 512, not 9", "--overwrite")
     assert contents(tmp_path / "v") == before
     assert main(arguments(corpus, tmp_path / "v", "--max-length", "9", "--overwrite")) == 0
     assert open_store(tmp_path / "v").manifest.max_length == 9

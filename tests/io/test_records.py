@@ -27,6 +27,7 @@ from milco_pyserini.io.records import (
     may_differ,
     option_of,
 )
+from milco_pyserini.request import BuildRequest
 
 STORE = {
     "format_version": 1,
@@ -44,7 +45,7 @@ def test_every_setting_that_a_store_records_is_compared() -> None:
 
 def test_the_options_of_the_fields_exist() -> None:
     """An error that names the option of a field names one of milco encode or milco index."""
-    options = {field.name for kind in (EncodeOptions, IndexOptions) for field in dataclasses.fields(kind)}
+    options = {field.name for kind in (EncodeOptions, IndexOptions, BuildRequest) for field in dataclasses.fields(kind)}
     names = {name for between in Compatibility for name in fields_to_match(between)}
     assert {option_of(name) for name in names} <= options | {CONFIG, ""}
     assert fields_to_match(SEARCH)[:2] == ("weight_hash", "tokenizer_hash")

@@ -210,7 +210,7 @@ def test_the_command_writes_once_and_verifies(exported: Callable, capsys: pytest
     assert main(command_line(directory)) == 0
     assert "is up to date" in capsys.readouterr().err
     assert main([*command_line(directory), "--dtype", "int8"]) == 2
-    assert "was begun with dtype float32, not int8" in capsys.readouterr().err
+    assert "was begun with --dtype float32, not int8" in capsys.readouterr().err
 
 
 def test_an_encoder_without_a_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

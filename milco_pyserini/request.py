@@ -14,7 +14,7 @@ from typing import Any, Self, TypedDict
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
-from milco_pyserini.options import MAX_INTEGER, MAX_THREADS, option, validate, validate_number
+from milco_pyserini.options import MAX_THREADS, ExternalOptions, option, validate, validate_number
 
 # How hits of several indexes are fused: by methods for engines whose scores are on scales of their own.
 HYBRID_METHODS = ("rrf", "rsf")
@@ -232,7 +232,7 @@ class BuildKeywords(IndexKeywords, total=False):
 
 
 @dataclass(frozen=True)
-class IndexRequest:
+class IndexRequest(ExternalOptions):
     """How vectors become documents of an index. Values are validated when it is made, as those of a SearchRequest."""
 
     corpus: str | Path | Iterable[Any] | None = option(
@@ -249,15 +249,6 @@ class IndexRequest:
     )
     views: tuple[str, ...] = option(
         (), group="pruning", choices=VIEWS, metavar="VIEW", help="pivot, source or both (default: those of the vectors)"
-    )
-    plain: bool = option(False, group="external vectors", help="external Anserini JSONL: a directory or a file")
-    scale: float | None = option(
-        None,
-        above=0,
-        maximum=MAX_INTEGER,
-        requires="plain",
-        group="external vectors",
-        help="impact = round(weight x scale), for float weights",
     )
 
     def __post_init__(self) -> None:

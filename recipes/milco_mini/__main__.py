@@ -85,12 +85,11 @@ def command(options: MiniOptions) -> None:
 
 
 def refined(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> "MilcoEncoder":
-    """Return the encoder with a tokenizer that folds case, and its upper layers trained to few terms and spellings."""
-    from . import folding, pool, refine
+    """Return the encoder with its upper layers trained to few terms, other spellings, and two teachers' rankings."""
+    from . import pool, refine
 
     directory = options.work / "pool"
-    cased, encoder = encoder.tokenizer, folding.fold_case(encoder, base)
-    pool.write_pool(directory, options.data, encoder, base, cased, options)
+    pool.write_pool(directory, options.data, encoder, base, options)
     refine.Refinement(encoder, pool.Pool(directory), options.work / "refined", options).train()
     refine.load_refined(encoder.model, options.work / "refined")
     return encoder

@@ -207,16 +207,11 @@ def to_xlm_r(state: dict[str, Tensor], kept: list[int]) -> dict[str, Tensor]:
     }
 
 
-def make_tokenizer(pieces: list[tuple[str, float]], folds_case: bool = False) -> Tokenizer:
-    """Return XLM-R's tokenizer over some of its pieces, of which the first are the special tokens.
-
-    folds_case: whether texts are tokenized in lower case.
-    """
+def make_tokenizer(pieces: list[tuple[str, float]]) -> Tokenizer:
+    """Return XLM-R's tokenizer over some of its pieces, of which the first are the special tokens."""
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id=SPECIAL_TOKENS.index("<unk>"), byte_fallback=False))
-    # In lower case, İ has a dot as a letter of its own.
-    folding = [normalizers.Replace("İ", "i"), normalizers.Lowercase()] if folds_case else []
     spaces = normalizers.Replace(Regex(" {2,}"), " ")
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), *folding, spaces])
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), spaces])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -60,8 +60,8 @@ _QUERY_LENGTH, _LENGTH = 64, 192
 _TOKENS = 4096
 # Texts of all languages that a language's mean is shrunk toward.
 _PRIOR = 8
-# The tokenizer folds case and width.
-_SPELLED, _SPELLINGS = 0.6, ("marks", "ue", "characters", "kana", "alef", "typos")
+# The tokenizer folds width.
+_SPELLED, _SPELLINGS = 0.75, ("lower", "marks", "ue", "characters", "kana", "alef", "typos")
 
 
 @dataclass
@@ -145,16 +145,15 @@ def write_pool(
     data: Path,
     encoder: MilcoEncoder,
     base: Base,
-    cased: TextTokenizer,
     options: MiniOptions,
 ) -> None:
-    """Write what a Pool reads to a directory; a file that exists is kept. cased: the teacher's tokenizer."""
+    """Write what a Pool reads to a directory; a file that exists is kept."""
     if not (directory / "entries.json").exists():
         write_entries(draw(data, options.groups, options.queries, options.seed), encoder.tokenizer, directory)
     if not (directory / "states.npy").exists():
         write_states(encoder, directory)
     if not (directory / "teacher.npy").exists():
-        write_teacher(encoder.config.encoder, cased, base, directory)
+        write_teacher(encoder.config.encoder, encoder.tokenizer, base, directory)
 
 
 def write_entries(entries: list[Entry], tokenizer: TextTokenizer, directory: Path) -> None:

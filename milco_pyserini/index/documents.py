@@ -107,6 +107,11 @@ class CheckedDocuments:
         """Ids that an update deletes, once all documents have been read; none for a new index."""
         return getattr(self._source, "deleted", [])
 
+    @property
+    def scale(self) -> float:
+        """The impact of weight 1."""
+        return self._source.manifest.scale
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""
         for docid, vector in self._source.vectors():
@@ -115,7 +120,7 @@ class CheckedDocuments:
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and float weights."""
-        scale = np.float64(self._source.manifest.scale)
+        scale = np.float64(self.scale)
         for names, batch in self._source.batches():
             sums = np.bincount(batch.row_numbers(), np.rint(batch.weights * scale), len(names))
             self._count(names, sums, len(batch.columns))

@@ -1,7 +1,7 @@
 """The exact engine: float scores of every document, from an inverted matrix. The ground truth of all other engines.
 
-Postings are stored term by term (compressed sparse columns), documents in ascending order of id, so that a tie goes
-to the lower row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
+Postings are stored term by term (postings.py), documents in ascending order of id, so that a tie goes to the lower
+row. A search adds up the postings of the query's terms, one query per thread, and keeps the best k.
 
 An update writes its documents as a segment next to the others, in segment-NNNNN/, and the rows that it deletes to
 segment-NNNNN.deleted.npy, int32. It merges the segments that are small or of its size, so that few remain.
@@ -22,6 +22,7 @@ from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters, StoredDocument
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.inversion import PostingRuns
+from milco_pyserini.index.postings import INDPTR, ROWS, WEIGHTS, Lists, PostingLists
 from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.index.shards import ShardedSearcher
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INDPTR, _ROWS, _WEIGHTS = "indptr.npy", "rows.npy", "weights.npy"
 # Postings, and calls of numpy in units of them, that numpy adds up in less time than numba takes to load and compile.
 UNCOMPILED = 10**8
 _CALLS = 1000
@@ -47,7 +47,10 @@ _CHUNK = 4096
 
 
 class Exact(Engine):
-    """Exact float scores; ties by docid. An index takes 8 bytes per posting; building needs as much more, on disk."""
+    """Exact float scores; ties by docid.
+
+    An index takes 3 to 3.5 bytes per posting if its weights are impacts, else 6. Building needs 8 more, on disk.
+    """
 
     name = "exact"
     exactness = EXACT_FLOAT
@@ -58,7 +61,7 @@ class Exact(Engine):
     may_be_empty = True
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
-        """Write ids, terms, indptr int64 [terms + 1], rows int32 [n] and weights float32 [n]; and the documents."""
+        """Write ids, terms, the files of PostingLists, and the documents."""
         with engine_errors(self.name, "build", directory):
             ids, empty = _write_segment(documents, directory, "")
         return BuildResult(len(ids), len(empty))
@@ -84,7 +87,7 @@ class Exact(Engine):
                     total += segment.live
             if len(merged) > 1 or any(segment.is_mostly_deleted for segment in merged):
                 if total or len(merged) == len(segments):
-                    _write_segment(_LiveDocuments(merged), directory, _prefix(number + 1))
+                    _write_segment(_LiveDocuments(merged, documents.scale), directory, _prefix(number + 1))
                 for segment in merged:
                     segment.remove()
             live = sum(segment.live for segment in segments)
@@ -107,7 +110,7 @@ def _write_segment(documents: Any, directory: Path, prefix: str) -> tuple[list[s
     (directory / prefix).mkdir(exist_ok=True)
     stored = None if corpus is None else StoredFilesWriter(directory / prefix, list(corpus.fields))
     with tempfile.TemporaryFile(dir=directory) as rows, tempfile.TemporaryFile(dir=directory) as weights:
-        runs = PostingRuns(rows, weights)
+        runs = PostingRuns(rows, weights, documents.scale)
         for names, batch in documents.batches():
             runs.add(batch)
             lengths = batch.lengths()
@@ -119,11 +122,7 @@ def _write_segment(documents: Any, directory: Path, prefix: str) -> tuple[list[s
                     stored.add(corpus.entry(name, {}))
         order = np.asarray(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
         ranks = np.argsort(order).astype(np.int32)
-        counts = runs.merge(ranks, directory / f"{prefix}{_ROWS}", directory / f"{prefix}{_WEIGHTS}")
-    # Terms that no document has would only make the index slower to open.
-    used, terms = np.flatnonzero(counts), documents.terms
-    with atomic_file(directory / f"{prefix}{_INDPTR}") as handle:
-        np.save(handle, np.concatenate([[0], np.cumsum(counts[used])]).astype(np.int64))
+        used, terms = runs.merge(ranks, directory / prefix), documents.terms
     write_strings(directory / prefix, "terms", (terms[column] for column in used))
     write_strings(directory / prefix, "ids", (ids[row] for row in order))
     if stored is not None:
@@ -137,8 +136,8 @@ def _prefix(number: int) -> str:
 
 def _prefixes(directory: Path) -> list[str]:
     """Return how the names of the files of each segment begin, oldest first; those of a new index have no prefix."""
-    segments = sorted(directory.glob(f"segment-*/{_INDPTR}"))
-    oldest = [""] if (directory / _INDPTR).exists() or not segments else []
+    segments = sorted(directory.glob(f"segment-*/{INDPTR}"))
+    oldest = [""] if (directory / INDPTR).exists() or not segments else []
     return oldest + [f"{file.parent.name}/" for file in segments]
 
 
@@ -150,11 +149,7 @@ class _Segment:
         self.number = int(prefix.rstrip("/").partition("-")[2] or 0)
         self._deletions = f"segment-{self.number:05d}.deleted.npy"
         ids, terms = StringTable(directory, f"{prefix}ids"), StringTable(directory, f"{prefix}terms")
-        indptr = map_array(directory, f"{prefix}{_INDPTR}", np.int64, len(terms) + 1)
-        rows = map_array(directory, f"{prefix}{_ROWS}", np.int32)
-        weights = map_array(directory, f"{prefix}{_WEIGHTS}", np.float32, len(rows))
-        if indptr[0] != 0 or indptr[-1] != len(rows) or (np.diff(indptr) < 0).any():
-            raise DamagedError(directory, f"{prefix}{_INDPTR}", f"does not ascend from 0 to {len(rows):,}")
+        postings = PostingLists(directory, prefix, len(ids), len(terms))
         has_documents = fields is not None or (directory / f"{prefix}documents.utf8").exists()
         stored = StoredFiles(directory, len(ids), prefix) if has_documents else None
         live = np.empty(0, np.bool_)
@@ -162,7 +157,7 @@ class _Segment:
             live = np.ones(len(ids), np.bool_)
             with intact(directory, self._deletions):
                 live[map_array(directory, self._deletions, np.int32)] = False
-        self.searcher = ExactSearcher(directory, ids, terms, indptr, rows, weights, stored, live)
+        self.searcher = ExactSearcher(directory, ids, terms, postings, stored, live)
         self.searcher.fields = fields
 
     @property
@@ -205,7 +200,8 @@ class _Segment:
 class _LiveDocuments:
     """The documents of segments that are not deleted, as _write_segment() takes them."""
 
-    def __init__(self, segments: Sequence[_Segment]) -> None:
+    def __init__(self, segments: Sequence[_Segment], scale: float) -> None:
+        self.scale = scale
         self._searchers = [segment.searcher for segment in segments]
         self.terms = sorted({term for searcher in self._searchers for term in searcher.columns})
         stored = [searcher.documents_file for searcher in self._searchers]
@@ -233,16 +229,14 @@ class _LiveDocuments:
 
 
 class ExactSearcher(EngineSearcher):
-    """An open segment; arrays as Exact.build() wrote them. live: bool [documents], or bool [0] if none is deleted."""
+    """An open segment. live: bool [documents], or bool [0] if none is deleted."""
 
     def __init__(
         self,
         directory: Path,
         ids: StringTable,
         terms: Iterable[str],
-        indptr: NDArray[np.int64],
-        rows: NDArray[np.int32],
-        weights: NDArray[np.float32],
+        postings: PostingLists,
         stored: StoredFiles | None,
         live: NDArray[np.bool_],
     ) -> None:
@@ -252,7 +246,7 @@ class ExactSearcher(EngineSearcher):
         self._groups = lru_cache(lambda field: cast(StoredFiles, stored).groups(field))
         self.ids = ids
         self.columns = {term: column for column, term in enumerate(terms)}
-        self._postings = indptr, rows, weights
+        self._postings = postings
         self._uncompiled = 0
 
     def find(self, queries: Sequence[dict[str, float]], request: SearchRequest) -> list[Hits]:
@@ -261,9 +255,9 @@ class ExactSearcher(EngineSearcher):
 
         def search(query: dict[str, float]) -> Hits:
             columns, weights = self._vector(query)
-            with intact(self.path, _ROWS):
-                best = self._best_rows(columns)
-                rows, scores, total = best(*self._postings, columns, weights, len(self.ids), request.k, allowed)
+            with intact(self.path, ROWS):
+                best, lists = self._best_rows(columns), self._postings.take(columns)
+                rows, scores, total = best(lists, weights, len(self.ids), request.k, allowed)
             return Hits(self.ids.take(rows), scores, total=total)
 
         return _in_threads(search, queries, request.threads)
@@ -285,8 +279,9 @@ class ExactSearcher(EngineSearcher):
         sizes = np.bincount(groups[live], minlength=len(values))
 
         def search(query: dict[str, float]) -> Groups:
-            with intact(self.path, _ROWS):
-                scores = all_scores(*self._postings, *self._vector(query), len(self.ids))
+            columns, weights = self._vector(query)
+            with intact(self.path, ROWS):
+                scores = all_scores(self._postings.take(columns), weights, len(self.ids))
             sums = np.bincount(groups, np.where(live, scores, 0), len(values))
             matching = np.flatnonzero((scores > 0) & allowed)
             found = {}
@@ -310,35 +305,28 @@ class ExactSearcher(EngineSearcher):
         row = self.row(docid)
         if row is None:
             return None
-        indptr, rows, postings = self._postings
-        weights = {}
-        for term in sorted(term for term in terms if term in self.columns):
-            column = self.columns[term]
-            start, end = indptr[column], indptr[column + 1]
-            place = start + np.searchsorted(rows[start:end], row)
-            if place < end and rows[place] == row:
-                weights[term] = float(postings[place])
-        return weights
+        known = sorted(term for term in terms if term in self.columns)
+        with intact(self.path, ROWS):
+            lists = self._postings.take(np.asarray([self.columns[term] for term in known], np.int64))
+            return {known[number]: weight for number, weight in lists.find(row)}
 
     def matrix(self) -> "csc_array":
         """Return the segment as a float32 matrix [documents, terms], with the documents that are deleted."""
         from scipy.sparse import csc_array
 
-        indptr, rows, weights = self._postings
-        matrix = csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
-        with intact(self.path, _ROWS):
+        with intact(self.path, ROWS):
+            indptr, rows, weights = self._postings.decode()
+            matrix = csc_array((weights, rows, indptr), shape=(len(self.ids), len(self.columns)))
             # SciPy's products do not compare rows with the shape.
             matrix.check_format()
         if not ((weights >= 0) & (weights < np.inf)).all():
-            raise DamagedError(self.path, _WEIGHTS, "a weight is negative or not finite")
+            raise DamagedError(self.path, WEIGHTS, "a weight is negative or not finite")
         return matrix
 
     def _best_rows(self, columns: NDArray[np.int64]) -> Callable[..., tuple[Any, Any, int]]:
         """Return the function that ranks documents for a query of these columns: numpy's for the first queries."""
         if self._uncompiled <= UNCOMPILED:
-            indptr = self._postings[0]
-            postings = int((indptr[columns + 1] - indptr[columns]).sum())
-            self._uncompiled += postings + len(self.ids) + _CALLS * len(columns)
+            self._uncompiled += self._postings.count(columns) + len(self.ids) + _CALLS * len(columns)
             return best_rows
         from milco_pyserini.index import exact_kernel
 
@@ -367,23 +355,13 @@ class ExactSearcher(EngineSearcher):
 
 
 def best_rows(
-    indptr: NDArray[np.int64],
-    rows: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    query_columns: NDArray[np.int64],
-    query_weights: NDArray[np.float32],
-    documents: int,
-    k: int,
-    allowed: NDArray[np.bool_],
+    lists: Lists, query_weights: NDArray[np.float32], documents: int, k: int, allowed: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Rank documents as exact_kernel.best_rows() does, whose reference it is: the same sums, all at once."""
     scores = np.zeros(documents, np.float64)
-    for column, weight in zip(query_columns, query_weights.astype(np.float64), strict=True):
-        span = slice(indptr[column], indptr[column + 1])
-        own = rows[span]
-        if len(own) and (own[0] < 0 or own[-1] >= documents or (np.diff(own) <= 0).any()):
-            raise IndexError("a row does not ascend, or is not that of a document")
-        scores[own] += weight * weights[span].astype(np.float64)
+    for term, query_weight in enumerate(query_weights.astype(np.float64)):
+        rows, weights = lists.decode(term)
+        scores[rows] += query_weight * weights.astype(np.float64)
     matching = np.flatnonzero((scores > 0) & allowed if len(allowed) else scores > 0)
     best = _best(scores, matching, k)
     return best, scores[best], len(matching)

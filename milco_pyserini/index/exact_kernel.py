@@ -1,77 +1,121 @@
 """The inner loop of the exact engine, compiled by numba. exact.best_rows() is its reference."""
 
-import heapq
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-# Documents whose scores are added up at a time: 256 KB, which stay in a processor's cache.
-_WINDOW = 1 << 15
+from milco_pyserini.index.postings import BLOCK, PAGE, Lists
 
 
 @njit(nogil=True)
-def all_scores(indptr: Any, rows: Any, weights: Any, query_columns: Any, query_weights: Any, documents: int) -> Any:
+def all_scores(lists: Any, query_weights: Any, documents: int) -> Any:
     """Return the scores of all documents, float64 [documents]. Arguments and errors as for best_rows()."""
-    scores = np.zeros(documents, np.float64)
-    for term in range(len(query_columns)):
-        weight, column, last = np.float64(query_weights[term]), query_columns[term], -1
-        for posting in range(indptr[column], indptr[column + 1]):
-            row = rows[posting]
-            if row <= last or row >= documents:
-                raise IndexError("a row does not ascend, or is not that of a document")
-            scores[row] += weight * np.float64(weights[posting])
-            last = row
+    _, ends, _, chunks, rows, weights, table = lists
+    firsts, postings, scores = lists.firsts.copy(), lists.postings.copy(), np.zeros(documents, np.float64)
+    for start in range(0, documents, BLOCK):
+        block = scores[start : start + BLOCK]
+        _add_block(block, start // BLOCK, firsts, postings, ends, chunks, rows, weights, table, query_weights)
+    if (firsts < ends).any():
+        raise IndexError("a chunk is not in the order of the documents")
     return scores
 
 
-@njit(nogil=True)
 def best_rows(
-    indptr: Any, rows: Any, weights: Any, query_columns: Any, query_weights: Any, documents: int, k: int, allowed: Any
-) -> tuple[Any, Any, int]:
+    lists: Lists, query_weights: NDArray[np.float32], documents: int, k: int, allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return rows (int64 [k']) and scores (float64 [k']) of the k best documents, best first, ties by row.
 
     The third value is the number of all documents that match.
 
-    Documents without a positive score are not returned. Raises IndexError for a row that no document has, or that does
-    not ascend: opening an index does not read all rows, and comparing them here takes no measurable time.
+    Documents without a positive score are not returned. Raises IndexError for a row that no document has, and for
+    chunks that do not ascend: opening an index does not read the postings, and comparing takes no measurable time.
 
     Args:
-        indptr, rows, weights: int64 [terms + 1], int32 [n] and float32 [n], the postings by term and then row.
-        query_columns, query_weights: int64 [t] and float32 [t].
+        lists: the posting lists of t terms.
+        query_weights: float32 [t].
         allowed: bool [documents], the documents that pass the filters; bool [0] for all.
     """
-    following, ends = indptr[query_columns], indptr[query_columns + 1]
-    scores = np.zeros(min(_WINDOW, documents), np.float64)
-    # A heap with the lowest score first. Rows ascend, so a later row with an equal score never displaces an earlier.
-    best = [(0.0, 0) for _ in range(0)]
-    total = 0
-    for start in range(0, documents, _WINDOW):
-        size = min(_WINDOW, documents - start)
-        for term in range(len(query_columns)):
-            weight, posting, end = np.float64(query_weights[term]), following[term], ends[term]
-            while posting < end:
-                place = rows[posting] - start
-                if place >= size:
-                    break
-                if place < 0:
-                    raise IndexError("a row does not ascend, or is not that of a document")
-                scores[place] += weight * np.float64(weights[posting])
-                posting += 1
-            following[term] = posting
+    rows, scores = np.zeros(min(k, documents), np.int64), np.zeros(min(k, documents), np.float64)
+    total = _fill_heap(lists, query_weights, documents, allowed, rows, scores)
+    order = np.lexsort((rows, -scores))[:total]
+    return rows[order], scores[order], total
+
+
+@njit(nogil=True)
+def _fill_heap(lists: Any, query_weights: Any, documents: int, allowed: Any, rows: Any, scores: Any) -> int:
+    """Fill a heap, whose scores are 0, with the best documents, the worst first; return how many match."""
+    _, ends, _, chunks, places, weights, table = lists
+    firsts, postings, total = lists.firsts.copy(), lists.postings.copy(), 0
+    # The scores of a block, 512 KB, stay in a processor's cache.
+    block = np.zeros(min(BLOCK, documents), np.float64)
+    for start in range(0, documents, BLOCK):
+        size = min(BLOCK, documents - start)
+        _add_block(block[:size], start // BLOCK, firsts, postings, ends, chunks, places, weights, table, query_weights)
+        if len(allowed):
+            for place in range(size):
+                if not allowed[start + place]:
+                    block[place] = 0
         for place in range(size):
-            score, row = scores[place], start + place
-            if score > 0 and (len(allowed) == 0 or allowed[row]):
-                total += 1
-                if len(best) < k:
-                    heapq.heappush(best, (score, -row))
-                elif score > best[0][0]:
-                    heapq.heapreplace(best, (score, -row))
-        scores[:] = 0
-    if (following < ends).any():
-        raise IndexError("a row is not that of a document")
-    found, best_scores = np.empty(len(best), np.int64), np.empty(len(best), np.float64)
-    for rank in range(len(best) - 1, -1, -1):
-        best_scores[rank], place = heapq.heappop(best)
-        found[rank] = -place
-    return found, best_scores, total
+            score = block[place]
+            total += score > 0
+            # Rows ascend, so a later row with an equal score never displaces an earlier one.
+            if score > scores[0]:
+                _replace_worst(rows, scores, start + place, score)
+        block[:] = 0
+    if (firsts < ends).any():
+        raise IndexError("a chunk is not in the order of the documents")
+    return total
+
+
+@njit(nogil=True)
+def _replace_worst(rows: Any, scores: Any, row: int, score: float) -> None:
+    """Replace the worst document of a heap: the lowest score, and among equal ones the last row."""
+    place, child = 0, 1
+    while child < len(scores):
+        other = child + 1
+        if other < len(scores) and (
+            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
+        ):
+            child = other
+        # A new row is behind all others.
+        if score <= scores[child]:
+            break
+        rows[place], scores[place] = rows[child], scores[child]
+        place, child = child, 2 * child + 1
+    rows[place], scores[place] = row, score
+
+
+@njit(nogil=True)
+def _add_block(
+    scores: Any,
+    block: int,
+    firsts: Any,
+    postings: Any,
+    ends: Any,
+    chunks: Any,
+    rows: Any,
+    weights: Any,
+    table: Any,
+    query_weights: Any,
+) -> None:
+    """Add the postings of a block to its scores; move firsts and postings behind them."""
+    for term in range(len(query_weights)):
+        query_weight, first, posting = np.float64(query_weights[term]), firsts[term], postings[term]
+        while first < ends[term] and chunks[first].block == block:
+            page, end = PAGE * np.int64(chunks[first].page), posting + np.int64(chunks[first].last) + 1
+            if end > len(rows) or (table is not None and page + PAGE > len(table)):
+                raise IndexError("a chunk exceeds the postings or the weights")
+            for number in range(posting, end):
+                # Numba does not count unsigned numbers from the end.
+                place = np.uint64(np.uint16(rows[number]))
+                if place >= np.uint64(len(scores)):
+                    raise IndexError("a row is not that of a document")
+                if table is None:
+                    weight = weights[number]
+                else:
+                    weight = table[np.uint64(page + weights[number])]
+                scores[place] += query_weight * np.float64(weight)
+            first, posting = first + 1, end
+        firsts[term], postings[term] = first, posting

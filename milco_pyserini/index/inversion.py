@@ -5,27 +5,35 @@ terms at a time (single-pass indexing, Heinz and Zobel, 2003). All files are wri
 """
 
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from milco_pyserini.index.postings import BLOCK, CHUNK, CHUNK_INDPTR, CHUNKS, INDPTR, PAGE, ROWS, TABLE, WEIGHTS
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.sparse import SparseBatch
 
 # Postings of a run, and of the terms that are merged at a time.
 RUN = 2**22
+# Weights are codes if they are impacts below this limit and this share of them is on the first page: those of other
+# pages are in chunks of their own.
+_MAX_CODED, _MIN_SHARE = 2**20, 0.75
 
 
 class PostingRuns:
     """Postings of documents that come one after the other.
 
-    rows, weights: empty temporary files, open for reading and writing; together they take as much as the index.
+    rows, weights: empty temporary files, open for reading and writing, for 8 bytes per posting.
+    scale: weights that are an impact / scale in float32 are stored as codes.
     """
 
-    def __init__(self, rows: IO[bytes], weights: IO[bytes]) -> None:
+    def __init__(self, rows: IO[bytes], weights: IO[bytes], scale: float) -> None:
         self._rows, self._weights = rows, weights
+        self._scale = np.float32(scale)
+        # How many postings have each impact; None once a weight is not an impact.
+        self._impacts: NDArray[np.int64] | None = np.zeros(0, np.int64)
         # For each run: its first posting in the files, and int32 [columns + 1], where the postings of a column begin.
         self._runs: list[tuple[int, NDArray[np.int32]]] = []
         self._batches: list[SparseBatch] = []
@@ -38,10 +46,10 @@ class PostingRuns:
         if self._pending >= RUN:
             self._write_run()
 
-    def merge(self, ranks: NDArray[np.int32], rows: Path, weights: Path) -> NDArray[np.int64]:
-        """Write rows int32 [n] and weights float32 [n], by column and then row, as .npy files.
+    def merge(self, ranks: NDArray[np.int32], directory: Path) -> NDArray[np.int64]:
+        """Write the files of PostingLists; return the columns that have postings, which are its terms.
 
-        Returns the number of postings of each column, int64 [columns]. ranks: the row of each document, int32.
+        ranks: the row of each document.
         """
         from scipy.sparse import csr_array
 
@@ -52,9 +60,12 @@ class PostingRuns:
             counts[: len(starts) - 1] += np.diff(starts)
         ends = np.concatenate([[0], np.cumsum(counts)])
         is_sorted = bool((np.diff(ranks) > 0).all())
+        codes, table = self._codes()
+        # Chunks have a few bytes per hundred of the postings, which are not kept in memory.
+        chunks, chunk_counts = [np.empty(0, CHUNK)], [np.empty(0, np.int64)]
         first = 0
-        with atomic_file(rows) as row_file, atomic_file(weights) as weight_file:
-            for file, dtype in ((row_file, "<i4"), (weight_file, "<f4")):
+        with atomic_file(directory / ROWS) as row_file, atomic_file(directory / WEIGHTS) as weight_file:
+            for file, dtype in ((row_file, "<u2"), (weight_file, "<f4" if codes is None else "|u1")):
                 header = {"descr": dtype, "fortran_order": False, "shape": (self._postings,)}
                 npy.write_array_header_1_0(file, header)
             while first < width:
@@ -65,10 +76,62 @@ class PostingRuns:
                     block = csr_array((values, ranks[documents], indptr), shape=(last - first, len(ranks)))
                     block.sort_indices()
                     documents, values = block.indices.astype(np.int32, copy=False), block.data
-                row_file.write(documents)
+                columns = np.repeat(np.arange(last - first), np.diff(indptr))
+                keys = columns << 32 | (documents // BLOCK).astype(np.int64) << 16
+                if codes is not None:
+                    found = codes[self._as_impacts(values)]
+                    values = found.astype(np.uint8)
+                    if len(table) > PAGE:
+                        keys |= found // PAGE
+                        order = np.argsort(keys, kind="stable")
+                        keys, documents, values = keys[order], documents[order], values[order]
+                begins = np.flatnonzero(np.diff(keys, prepend=-1))
+                chunk = np.empty(len(begins), CHUNK)
+                chunk["block"], chunk["page"] = keys[begins] >> 16 & 0xFFFF, keys[begins] & 0xFFFF
+                chunk["last"] = np.diff(begins, append=len(keys)) - 1
+                chunks.append(chunk)
+                chunk_counts.append(np.bincount(keys[begins] >> 32, minlength=last - first))
+                row_file.write(documents.astype(np.uint16))
                 weight_file.write(values)
                 first = last
-        return counts
+        # Terms that no document has would only make the index slower to open.
+        used = np.flatnonzero(counts)
+        _save(directory / INDPTR, _indptr(counts[used]))
+        _save(directory / CHUNK_INDPTR, _indptr(np.concatenate(chunk_counts)[used]))
+        _save(directory / CHUNKS, np.concatenate(chunks))
+        if codes is not None:
+            _save(directory / TABLE, table)
+        return used
+
+    def _codes(self) -> tuple[NDArray[np.int32] | None, NDArray[np.float32]]:
+        """Return the code of each impact and the weight of each code; None if the weights are not to be coded."""
+        if self._impacts is None:
+            return None, np.empty(0, np.float32)
+        order = np.argsort(-self._impacts, kind="stable")[: np.count_nonzero(self._impacts)]
+        if self._impacts[order[:PAGE]].sum() < _MIN_SHARE * self._postings:
+            return None, np.empty(0, np.float32)
+        codes = np.zeros(len(self._impacts), np.int32)
+        codes[order] = np.arange(len(order))
+        table = np.zeros(-(-len(order) // PAGE) * PAGE, np.float32)
+        table[: len(order)] = order.astype(np.float32) / self._scale
+        return codes, table
+
+    def _as_impacts(self, weights: NDArray[np.float32]) -> NDArray[np.int32]:
+        return np.rint(weights * self._scale).astype(np.int32)
+
+    def _count_impacts(self, weights: NDArray[np.float32]) -> None:
+        if self._impacts is None:
+            return
+        if weights.min() < 0 or not weights.max() * self._scale < _MAX_CODED:
+            self._impacts = None
+            return
+        impacts = self._as_impacts(weights)
+        if (impacts.astype(np.float32) / self._scale != weights).any():
+            self._impacts = None
+            return
+        counts = np.bincount(impacts, minlength=len(self._impacts))
+        counts[: len(self._impacts)] += self._impacts
+        self._impacts = counts
 
     def _write_run(self) -> None:
         from scipy.sparse import csr_array
@@ -82,6 +145,7 @@ class PostingRuns:
         columns = csr_array((batch.weights, batch.columns, np.append(filled, len(batch.columns))), shape=shape).tocsc()
         self._rows.write(columns.indices.astype(np.int32) + np.int32(self._documents))
         self._weights.write(columns.data)
+        self._count_impacts(columns.data)
         self._runs.append((self._postings, columns.indptr.astype(np.int32)))
         self._documents += len(filled)
         self._postings += len(columns.data)
@@ -101,3 +165,12 @@ class PostingRuns:
                 merged[places] = np.frombuffer(file.read(merged.itemsize * len(places)), merged.dtype)
             following += lengths
         return documents, weights
+
+
+def _indptr(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _save(path: Path, content: NDArray[Any]) -> None:
+    with atomic_file(path) as handle:
+        np.save(handle, content)

@@ -27,7 +27,8 @@ def map_array(directory: Path, file: str, dtype: DTypeLike, length: int | None =
     Raises DamagedError for a file with another dtype or shape, or another length if one is given.
     """
     with intact(directory, file):
-        array = np.load(directory / file, mmap_mode="r")
+        # Views of a plain array are made in less time than those of a memmap.
+        array = np.asarray(np.load(directory / file, mmap_mode="r"))
         if array.dtype != dtype or array.ndim != 1 or (length is not None and len(array) != length):
             expected = f"{np.dtype(dtype)} of shape ({'n' if length is None else length},)"
             raise ValueError(f"{array.dtype} of shape {array.shape}, not {expected}")

@@ -184,8 +184,7 @@ def with_content(store: Path, number: int, content: bytes) -> None:
 def test_an_exact_index_with_impossible_weights_is_damaged(built: Built, weight: float, tmp_path: Path) -> None:
     """Found by whatever reads them all, such as an explanation; a search refuses a score that is not finite."""
     path = shutil.copytree(built.path("exact"), tmp_path / "exact")
-    weights = np.load(path / "weights.npy")
-    np.save(path / "weights.npy", np.full_like(weights, weight))
+    np.save(path / "table.npy", np.full_like(np.load(path / "table.npy"), weight))
     renew_checksums(path)
     searcher = open_index(path).searcher()
     with pytest.raises(DamagedError, match=r"weights.npy: "):
@@ -255,7 +254,7 @@ def test_a_manifest_with_wrong_types_is_one_error(built: Built, kind: str, tmp_p
             assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize("row", [DOCUMENTS, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("row", [DOCUMENTS, 2**16 - 1])
 def test_an_exact_index_with_wrong_rows_never_reads_out_of_bounds(built: Built, row: int, tmp_path: Path) -> None:
     """With right checksums: in a search, and in the SciPy matrix."""
     path = shutil.copytree(built.path("exact"), tmp_path / "exact")
@@ -276,7 +275,7 @@ def falling(array: np.ndarray) -> np.ndarray:
     return array[::-1].copy()
 
 
-@pytest.mark.parametrize("file", ["indptr.npy", "ids.ends.npy", "terms.ends.npy"])
+@pytest.mark.parametrize("file", ["indptr.npy", "chunks.indptr.npy", "ids.ends.npy", "terms.ends.npy"])
 @pytest.mark.parametrize("change", [shortened, falling, np.float64])
 def test_an_exact_index_with_inconsistent_files_is_damaged(
     built: Built, file: str, change: Callable[[np.ndarray], np.ndarray], tmp_path: Path

@@ -1,5 +1,7 @@
 """The exact engine equals its definition in numpy."""
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,14 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from synthetic_stores import renew_checksums, synthetic_batch, synthetic_queries, vocabulary, write_plain, write_store
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Index, build_index, exact, exact_kernel, find_engine, inversion
+from milco_pyserini.index import Index, build_index, exact, exact_kernel, find_engine, inversion, open_index
+from milco_pyserini.index.postings import CHUNK, Lists, PostingLists
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.request import Balance
-from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse import SparseBatch, open_store
 
 
 @pytest.fixture(scope="module")
@@ -94,36 +99,106 @@ def test_the_size_of_runs_changes_nothing(
             assert (index.path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+def posting_lists(path: Path, matrix: csr_array, layout: str) -> tuple[PostingLists, NDArray[np.int64]]:
+    """Write documents as posting lists in a directory; return them, and the columns that are their terms."""
+    path.mkdir()
+    with tempfile.TemporaryFile() as rows, tempfile.TemporaryFile() as weights:
+        runs = inversion.PostingRuns(rows, weights, 100)
+        runs.add(SparseBatch(matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1]))
+        used = runs.merge(np.arange(matrix.shape[0], dtype=np.int32), path)
+    assert (path / "table.npy").exists() == (layout != "floats")
+    if layout == "0.3":
+        write_version_0_3(path, matrix[:, used])
+    return PostingLists(path, "", matrix.shape[0], len(used)), used
+
+
+def write_version_0_3(path: Path, matrix: csr_array) -> None:
+    """Replace posting lists by those of version 0.3: 8 bytes a posting."""
+    postings = matrix.tocsc()
+    for file in ("chunks.npy", "chunks.indptr.npy", "table.npy"):
+        (path / file).unlink(missing_ok=True)
+    np.save(path / "rows.npy", postings.indices.astype(np.int32))
+    np.save(path / "weights.npy", postings.data)
+
+
 @pytest.mark.parametrize("best_rows", [exact.best_rows, exact_kernel.best_rows])
-@pytest.mark.parametrize("documents", [1, 32_768, 32_769, 100_000])
-def test_documents_of_all_windows_are_ranked(documents: int, best_rows: Callable) -> None:
-    """The kernel adds up some documents at a time; all scores at once are its definition."""
+@pytest.mark.parametrize("layout", ["codes", "floats", "0.3"])
+@pytest.mark.parametrize("documents", [1, 65_536, 140_000])
+def test_documents_of_all_blocks_are_ranked(documents: int, layout: str, best_rows: Callable, tmp_path: Path) -> None:
+    """The kernel adds up a block of documents at a time; all scores at once are its definition."""
     random = np.random.default_rng(documents)
-    postings = [np.flatnonzero(random.random(documents) < share).astype(np.int32) for share in (0.5, 0.01, 1, 0)]
-    indptr = np.cumsum([0, *map(len, postings)]).astype(np.int64)
-    rows = np.concatenate(postings)
-    weights = random.integers(1, 4, len(rows)).astype(np.float32)
-    query, allowed = random.random(4).astype(np.float32), random.random(documents) < 0.9
+    matrix = np.zeros((documents, 5), np.float32)
+    for column, share in enumerate((1, 0.5, 0, 0.01, 0.001)):
+        # More impacts than codes of a byte.
+        impacts = np.where(
+            random.random(documents) < 0.9, random.integers(1, 4, documents), random.integers(1, 600, documents)
+        )
+        matrix[:, column] = (impacts / np.float32(100)) * (random.random(documents) < share)
+    if layout == "floats":
+        matrix[0, 0] = 0.123456
+    postings, used = posting_lists(tmp_path / "index", csr_array(matrix), layout)
+    query, allowed = random.random(len(used)).astype(np.float32), random.random(documents) < 0.9
+    allowed[0] = True
     scores = np.zeros(documents)
-    for term in range(4):
-        span = slice(indptr[term], indptr[term + 1])
-        scores[rows[span]] += np.float64(query[term]) * weights[span]
+    for column, weight in zip(used, query.astype(np.float64), strict=True):
+        scores += weight * matrix[:, column]
+    lists = postings.take(np.arange(len(used)))
+    assert np.array_equal(exact_kernel.all_scores(lists, query, documents), scores)
+    row = documents - 1
+    assert dict(lists.find(row)) == {
+        term: matrix[row, column] for term, column in enumerate(used) if matrix[row, column]
+    }
     scores[~allowed] = 0
     order = np.lexsort((np.arange(documents), -scores))
     for k in (1, 100, documents):
-        found, best, total = best_rows(indptr, rows, weights, np.arange(4), query, documents, k, allowed)
+        found, best, total = best_rows(lists, query, documents, k, allowed)
         wanted = order[: min(k, total)]
         assert total == np.count_nonzero(scores)
         assert found.tolist() == wanted.tolist() and best.tolist() == scores[wanted].tolist()
 
 
-@pytest.mark.parametrize("rows", [[0, 40_000], [2, 1, 35_000, 3], [-1, 3], [5, 2**31 - 1]])
-@pytest.mark.parametrize("best_rows", [exact.best_rows, exact_kernel.best_rows])
-def test_rows_that_no_document_has_or_that_do_not_ascend_are_an_error(rows: list[int], best_rows: Callable) -> None:
-    """They would be read beyond the scores, or counted for another document."""
-    arrays = np.asarray([0, len(rows)]), np.asarray(rows, np.int32), np.ones(len(rows), np.float32)
-    with pytest.raises(IndexError, match="a row "):
-        best_rows(*arrays, np.zeros(1, np.int64), np.ones(1, np.float32), 36_000, 10, np.empty(0, np.bool_))
+@pytest.mark.parametrize(
+    "damage",
+    [{"rows": [0, 400]}, {"last": [2]}, {"page": [1]}, {"block": [1]}, {"block": [1, 0], "last": [0, 0]}],
+    ids=str,
+)
+def test_damaged_postings_are_an_error(damage: dict[str, list[int]]) -> None:
+    """They would be read beyond the scores or the postings, or counted for another document."""
+    chunks = np.zeros(len(damage.get("last", [1])), CHUNK)
+    chunks["last"] = 1
+    for field in {"block", "page", "last"} & damage.keys():
+        chunks[field] = damage[field]
+    rows = np.asarray(damage.get("rows", [1, 2]), np.uint16)
+    table = np.ones(256, np.float32)
+    one = np.zeros(1, np.int64)
+    lists = Lists(one, one + len(chunks), one, chunks, rows, np.zeros(2, np.uint8), table)
+    query, every = np.ones(1, np.float32), np.empty(0, np.bool_)
+    with pytest.raises(IndexError, match=r"a (row|chunk) "):
+        exact_kernel.best_rows(lists, query, 400, 10, every)
+    if len(chunks) == 1:
+        # All at once, the order of chunks does not matter.
+        with pytest.raises((IndexError, ValueError)):
+            exact.best_rows(lists, query, 400, 10, every)
+
+
+def test_an_index_of_version_0_3_is_searched_and_updated(built: SimpleNamespace, tmp_path: Path) -> None:
+    """Its postings have 8 bytes; segments that are added have fewer."""
+    indexes = [shutil.copytree(built.index.path, tmp_path / name) for name in ("old", "new")]
+    write_version_0_3(indexes[0], csr_array(built.searcher.matrix()))
+    renew_checksums(indexes[0])
+    ids, batch = synthetic_batch(600, seed=1)
+    added = open_store(write_store(tmp_path / "added", ids[400:], batch.take(np.arange(400, 600)), parquet=True))
+    before = [open_index(path) for path in indexes]
+    gone = sorted(set(built.ids) - set(ids[400:]))
+    after = [index.update(added, delete=gone[:9]) for index in before]
+    merged = [index.update(added, delete=gone[9:250]) for index in after]
+    for old, new in (before, after, merged):
+        for k in (10, 1000):
+            for hits, expected in zip(
+                *(index.searcher().search(synthetic_queries(20), k) for index in (old, new)), strict=True
+            ):
+                assert hits.docids == expected.docids and np.array_equal(hits.scores, expected.scores)
+    assert all(np.load(file).dtype == np.uint16 for file in before[0].path.glob("segment-*/rows.npy"))
 
 
 @pytest.mark.parametrize("weight", [1e300, 3e38])

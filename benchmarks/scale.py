@@ -2,7 +2,8 @@
 
 python benchmarks/scale.py --documents 100000 1000000 2000000 --output scale.json --plot scale.png
 
-The documents are those of topical_vectors.py, of both views or of a pivot view. Every build runs in its own process,
+The documents are those of topical_vectors.py, of both views or of a pivot view, with the rounded weights of a JSONL
+store. Every build runs in its own process,
 whose peak of memory is reported, and so does the opening of every index. Then all searchers of a collection answer the
 same queries one by one in one process, in turn, round after round: p50 and p99 are percentiles of the queries' medians
 over the rounds. recall@K is the share of exact's top K that an engine returns; the docids and scores of
@@ -97,7 +98,7 @@ def measure(root: Path, count: int, options: ScaleOptions, save: Callable[[dict]
     """Build, open and search a collection in every engine; save a row per system."""
     log(f"{count:,} documents, views {options.views}")
     both = options.views == BOTH
-    in_fresh_process(write_topical_store, root / "store", count, both)
+    in_fresh_process(write_topical_store, root / "store", count, both, True)
     engines = [engine for engine in options.engines if is_installed(engine)]
     built: dict[str, dict[str, float]] = {}
     for engine in engines:

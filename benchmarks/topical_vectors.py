@@ -23,6 +23,7 @@ seed, so that a large collection begins with the documents of a small one.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -35,6 +36,7 @@ from milco_pyserini.io.files import checksum, write_json
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.pruning import PruningRule
+from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import FORMAT_VERSION, write_parquet
 
 TERMS = 30_522
@@ -58,10 +60,22 @@ _MAX_DROPPED = 0.6
 _DOCUMENTS, _TOPICS, _QUERIES = range(3)
 
 
-def write_topical_store(path: Path, documents: int, both_views: bool = False) -> None:
-    """Write a vector store of synthetic documents: doc0, doc1, ..."""
+def write_topical_store(path: Path, documents: int, both_views: bool = False, rounded: bool = False) -> None:
+    """Write a vector store of synthetic documents: doc0, doc1, ...
+
+    Args:
+        rounded: weights are impact / SCALE, as in the JSONL that milco encode writes by default.
+    """
     draws = DOCUMENT_VIEWS if both_views else (DOCUMENT_DRAWS, 0)
-    _write_stores({path: None}, documents, "doc", _DOCUMENTS, both_views, lambda one: topical_batch(one, PART, *draws))
+
+    def draw(random: np.random.Generator) -> SparseBatch:
+        batch = topical_batch(random, PART, *draws)
+        if rounded:
+            batch, impacts = quantize(batch, SCALE)
+            batch = replace(batch, weights=impacts.astype(np.float32) / np.float32(SCALE))
+        return batch
+
+    _write_stores({path: None}, documents, "doc", _DOCUMENTS, both_views, draw)
 
 
 def write_pruned_stores(stores: Mapping[Path, int | None], documents: int, both_views: bool = False) -> None:

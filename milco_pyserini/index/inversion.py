@@ -85,7 +85,7 @@ class PostingRuns:
                         keys |= found // PAGE
                         order = np.argsort(keys, kind="stable")
                         keys, documents, values = keys[order], documents[order], values[order]
-                begins = np.flatnonzero(np.diff(keys, prepend=-1))
+                begins = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)[: len(keys)]
                 chunk = np.empty(len(begins), CHUNK)
                 chunk["block"], chunk["page"] = keys[begins] >> 16 & 0xFFFF, keys[begins] & 0xFFFF
                 chunk["last"] = np.diff(begins, append=len(keys)) - 1

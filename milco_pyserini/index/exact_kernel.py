@@ -12,12 +12,11 @@ from milco_pyserini.index.postings import BLOCK, PAGE, Lists
 @njit(nogil=True)
 def all_scores(lists: Any, query_weights: Any, documents: int) -> Any:
     """Return the scores of all documents, float64 [documents]. Arguments and errors as for best_rows()."""
-    _, ends, _, chunks, rows, weights, table = lists
     firsts, postings, scores = lists.firsts.copy(), lists.postings.copy(), np.zeros(documents, np.float64)
     for start in range(0, documents, BLOCK):
         block = scores[start : start + BLOCK]
-        _add_block(block, start // BLOCK, firsts, postings, ends, chunks, rows, weights, table, query_weights)
-    if (firsts < ends).any():
+        _add_block(block, start // BLOCK, firsts, postings, lists, lists.weights, lists.table, query_weights)
+    if (firsts < lists.ends).any():
         raise IndexError("a chunk is not in the order of the documents")
     return scores
 
@@ -46,13 +45,12 @@ def best_rows(
 @njit(nogil=True)
 def _fill_heap(lists: Any, query_weights: Any, documents: int, allowed: Any, rows: Any, scores: Any) -> int:
     """Fill a heap, whose scores are 0, with the best documents, the worst first; return how many match."""
-    _, ends, _, chunks, places, weights, table = lists
     firsts, postings, total = lists.firsts.copy(), lists.postings.copy(), 0
     # The scores of a block, 512 KB, stay in a processor's cache.
     block = np.zeros(min(BLOCK, documents), np.float64)
     for start in range(0, documents, BLOCK):
         size = min(BLOCK, documents - start)
-        _add_block(block[:size], start // BLOCK, firsts, postings, ends, chunks, places, weights, table, query_weights)
+        _add_block(block[:size], start // BLOCK, firsts, postings, lists, lists.weights, lists.table, query_weights)
         if len(allowed):
             for place in range(size):
                 if not allowed[start + place]:
@@ -64,7 +62,7 @@ def _fill_heap(lists: Any, query_weights: Any, documents: int, allowed: Any, row
             if score > scores[0]:
                 _replace_worst(rows, scores, start + place, score)
         block[:] = 0
-    if (firsts < ends).any():
+    if (firsts < lists.ends).any():
         raise IndexError("a chunk is not in the order of the documents")
     return total
 
@@ -74,10 +72,8 @@ def _replace_worst(rows: Any, scores: Any, row: int, score: float) -> None:
     """Replace the worst document of a heap: the lowest score, and among equal ones the last row."""
     place, child = 0, 1
     while child < len(scores):
-        other = child + 1
-        if other < len(scores) and (
-            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
-        ):
+        other = min(child + 1, len(scores) - 1)
+        if (scores[other], -rows[other]) < (scores[child], -rows[child]):
             child = other
         # A new row is behind all others.
         if score <= scores[child]:
@@ -89,18 +85,13 @@ def _replace_worst(rows: Any, scores: Any, row: int, score: float) -> None:
 
 @njit(nogil=True)
 def _add_block(
-    scores: Any,
-    block: int,
-    firsts: Any,
-    postings: Any,
-    ends: Any,
-    chunks: Any,
-    rows: Any,
-    weights: Any,
-    table: Any,
-    query_weights: Any,
+    scores: Any, block: int, firsts: Any, postings: Any, lists: Any, weights: Any, table: Any, query_weights: Any
 ) -> None:
-    """Add the postings of a block to its scores; move firsts and postings behind them."""
+    """Add the postings of a block to its scores; move firsts and postings behind them.
+
+    weights, table: those of the lists. Numba compiles only the branch for a table that is None, if it is an argument.
+    """
+    ends, chunks, rows = lists.ends, lists.chunks, lists.rows
     for term in range(len(query_weights)):
         query_weight, first, posting = np.float64(query_weights[term]), firsts[term], postings[term]
         while first < ends[term] and chunks[first].block == block:

@@ -86,52 +86,42 @@ class PostingRuns:
                         order = np.argsort(keys, kind="stable")
                         keys, documents, values = keys[order], documents[order], values[order]
                 begins = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)[: len(keys)]
-                chunk = np.empty(len(begins), CHUNK)
-                chunk["block"], chunk["page"] = keys[begins] >> 16 & 0xFFFF, keys[begins] & 0xFFFF
-                chunk["last"] = np.diff(begins, append=len(keys)) - 1
-                chunks.append(chunk)
+                chunks.append(np.empty(len(begins), CHUNK))
+                chunks[-1]["block"], chunks[-1]["page"] = keys[begins] >> 16 & 0xFFFF, keys[begins] & 0xFFFF
+                chunks[-1]["last"] = np.diff(begins, append=len(keys)) - 1
                 chunk_counts.append(np.bincount(keys[begins] >> 32, minlength=last - first))
                 row_file.write(documents.astype(np.uint16))
                 weight_file.write(values)
                 first = last
         # Terms that no document has would only make the index slower to open.
         used = np.flatnonzero(counts)
-        _save(directory / INDPTR, _indptr(counts[used]))
-        _save(directory / CHUNK_INDPTR, _indptr(np.concatenate(chunk_counts)[used]))
-        _save(directory / CHUNKS, np.concatenate(chunks))
-        if codes is not None:
-            _save(directory / TABLE, table)
+        files: dict[str, NDArray[Any]] = {CHUNKS: np.concatenate(chunks)} | ({} if codes is None else {TABLE: table})
+        for file, numbers in ((INDPTR, counts), (CHUNK_INDPTR, np.concatenate(chunk_counts))):
+            files[file] = np.concatenate([[0], np.cumsum(numbers[used])]).astype(np.int64)
+        for file, content in files.items():
+            with atomic_file(directory / file) as handle:
+                np.save(handle, content)
         return used
 
     def _codes(self) -> tuple[NDArray[np.int32] | None, NDArray[np.float32]]:
         """Return the code of each impact and the weight of each code; None if the weights are not to be coded."""
-        if self._impacts is None:
-            return None, np.empty(0, np.float32)
-        order = np.argsort(-self._impacts, kind="stable")[: np.count_nonzero(self._impacts)]
-        if self._impacts[order[:PAGE]].sum() < _MIN_SHARE * self._postings:
-            return None, np.empty(0, np.float32)
-        codes = np.zeros(len(self._impacts), np.int32)
+        impacts = np.zeros(0, np.int64) if self._impacts is None else self._impacts
+        order = np.argsort(-impacts, kind="stable")[: np.count_nonzero(impacts)]
+        codes, table = np.zeros(len(impacts), np.int32), np.zeros(-(-len(order) // PAGE) * PAGE, np.float32)
         codes[order] = np.arange(len(order))
-        table = np.zeros(-(-len(order) // PAGE) * PAGE, np.float32)
         table[: len(order)] = order.astype(np.float32) / self._scale
-        return codes, table
+        return (codes if impacts[order[:PAGE]].sum() >= _MIN_SHARE * self._postings else None), table
 
     def _as_impacts(self, weights: NDArray[np.float32]) -> NDArray[np.int32]:
         return np.rint(weights * self._scale).astype(np.int32)
 
     def _count_impacts(self, weights: NDArray[np.float32]) -> None:
-        if self._impacts is None:
-            return
-        if weights.min() < 0 or not weights.max() * self._scale < _MAX_CODED:
-            self._impacts = None
-            return
-        impacts = self._as_impacts(weights)
-        if (impacts.astype(np.float32) / self._scale != weights).any():
-            self._impacts = None
-            return
-        counts = np.bincount(impacts, minlength=len(self._impacts))
-        counts[: len(self._impacts)] += self._impacts
-        self._impacts = counts
+        known, self._impacts = self._impacts, None
+        if known is not None and weights.min() >= 0 and weights.max() * self._scale < _MAX_CODED:
+            impacts = self._as_impacts(weights)
+            if (impacts.astype(np.float32) / self._scale == weights).all():
+                self._impacts = np.bincount(impacts, minlength=len(known))
+                self._impacts[: len(known)] += known
 
     def _write_run(self) -> None:
         from scipy.sparse import csr_array
@@ -165,12 +155,3 @@ class PostingRuns:
                 merged[places] = np.frombuffer(file.read(merged.itemsize * len(places)), merged.dtype)
             following += lengths
         return documents, weights
-
-
-def _indptr(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
-def _save(path: Path, content: NDArray[Any]) -> None:
-    with atomic_file(path) as handle:
-        np.save(handle, content)

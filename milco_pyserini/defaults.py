@@ -1,5 +1,6 @@
 """Default names and directories that the commands share."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,14 @@ ENCODER_DTYPES = (*DTYPES, "int8")
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")
 RUNS = Path("runs")
+
+
+def data_home() -> Path:
+    """Return the directory of downloads and caches: MILCO_DATA, or milco_pyserini in the user's cache directory."""
+    named = os.environ.get("MILCO_DATA")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "milco_pyserini"
 
 
 def vectors_directory(name: str, topics: bool) -> Path:

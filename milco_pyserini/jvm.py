@@ -17,6 +17,7 @@ from typing import Any
 
 from milco_pyserini.console import captured_stderr
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.class_archive import archive_options
 
 JAVA_VERSION = 21
 OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
@@ -66,7 +67,8 @@ def _start() -> None:
         options = _options(home)
         _validate_options(home, options)
         jnius_config.add_classpath(str(jar), str(CLASSES))
-        jnius_config.add_options(*options)
+        # The last option of a name wins: the user's.
+        jnius_config.add_options(*archive_options(home, jar), *options)
         named = os.environ.get("JAVA_HOME")
         os.environ["JAVA_HOME"] = str(home)
         try:

@@ -19,8 +19,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.defaults import data_home
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.downloads import data_home
 from milco_pyserini.io.files import atomic_file, checksum_bytes
 from milco_pyserini.io.lines import lines_of
 from milco_pyserini.io.locks import locked_file

@@ -167,7 +167,8 @@ def locate(file: HubFile | WebFile, copy: Path | None) -> Path:
         return fetch_hub_file(
             file.repository, file.path, revision=file.revision, repo_type=DATASET, hint=_WITHOUT_NETWORK
         )
-    from milco_pyserini.io.downloads import data_home, download
+    from milco_pyserini.defaults import data_home
+    from milco_pyserini.io.downloads import download
 
     path = data_home() / file.folder / file.path
     if not path.exists():

@@ -1,7 +1,6 @@
 """Download files from servers: once, verified by their checksum, and kept."""
 
 import hashlib
-import os
 import shutil
 import time
 from http.client import HTTPException
@@ -19,14 +18,6 @@ from milco_pyserini.io.locks import locked_directory
 _TIMEOUT = 30.0
 _ATTEMPTS = 4
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
-
-
-def data_home() -> Path:
-    """Return the directory of downloads: MILCO_DATA, or milco_pyserini in the user's cache directory."""
-    named = os.environ.get("MILCO_DATA")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "milco_pyserini"
 
 
 def download(url: str, target: Path, checksum: str | None = None) -> None:

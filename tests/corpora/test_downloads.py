@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from milco_pyserini.corpora.remote import WebFile, locate, remote_lines
+from milco_pyserini.defaults import data_home
 from milco_pyserini.errors import MilcoError, Unreachable
-from milco_pyserini.io.downloads import data_home, download
+from milco_pyserini.io.downloads import download
 
 CONTENT = bytes(range(256)) * 40
 

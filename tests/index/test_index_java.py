@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_stores import synthetic_batch, write_plain, write_store
@@ -155,6 +158,47 @@ def test_java_prints_nothing(tmp_path: Path) -> None:
     lines = done.stderr.splitlines()
     assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True)), lines
     assert (tmp_path / "r.txt").read_text("utf-8").startswith("q Q0 ")
+
+
+@pytest.mark.integration
+def test_java_loads_its_classes_from_an_archive(tmp_path: Path) -> None:
+    """The first search makes it. Hits are the same with it, and with one that is damaged or incomplete; without a
+    cache directory there is none."""
+    vectors = write_plain(tmp_path / "vectors.jsonl", {"d1": {"old": 3}, "d2": {"harbour": 2}})
+    build_index(open_store(vectors, plain=True), find_engine("lucene"), tmp_path / "index")
+    code = "import sys; from milco_pyserini.index import open_index; "
+    code += f"print(open_index({str(tmp_path / 'index')!r}).searcher().search([{{'harbour': 1.0}}], 5)[0].docids); "
+    code += "from jnius import autoclass; "
+    code += "print('.jsa' in str(autoclass('java.lang.management.ManagementFactory')"
+    code += ".getRuntimeMXBean().getInputArguments().toArray()))"
+
+    def search() -> list[str]:
+        done = python(code, MILCO_DATA=str(tmp_path / "data"))
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    hits = "['d2']"
+    (tmp_path / "data").touch()
+    assert search() == [hits, "False"]
+    (tmp_path / "data").unlink()
+    assert search() == [hits, "False"]
+    (archive,) = wait_for(lambda: [*(tmp_path / "data" / "java").glob("*.jsa")])
+    wait_for(lambda: archive.read_bytes()[:4].strip(b"\0"))
+    assert search() == [hits, "True"]
+    archive.chmod(0o644)
+    content = archive.read_bytes()
+    for damaged in (content[:-5000], content[: 2**21] + bytes(2**16) + content[2**21 + 2**16 :], b""):
+        archive.write_bytes(damaged)
+        assert search() == [hits, "True"]
+
+
+def wait_for(value: Callable[[], Any]) -> Any:
+    """Return a value once it is true, after at most a minute."""
+    for _ in range(600):
+        if found := value():
+            return found
+        time.sleep(0.1)
+    raise TimeoutError
 
 
 @pytest.mark.integration

@@ -190,10 +190,8 @@ class MilcoEncoder:
 
         weight_hash is over every tensor's name, shape and float32 values, tokenizer_hash over both tokenizers.
         """
-        from milco_pyserini.model.weights import weight_hash
-
         tokenizers = self.tokenizer.tokenizer, self.english_tokenizer
-        return {"weight_hash": weight_hash(self.network.state_dict()), "tokenizer_hash": hash_tokenizers(*tokenizers)}
+        return {"weight_hash": self.network.weight_hash(), "tokenizer_hash": hash_tokenizers(*tokenizers)}
 
     def encode_query(
         self, texts: str | Iterable[str], *, alpha: float | None = None, **settings: Unpack[EncodeSettings]

@@ -16,14 +16,14 @@ from milco_pyserini.console import Report
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
-from milco_pyserini.model.checkpoint import Checkpoint, token_limit
+from milco_pyserini.model.checkpoint import Checkpoint, token_limit, weight_files
 from milco_pyserini.model.configuration import NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward
 from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.quantized import Weights
-from milco_pyserini.model.weights import NetworkWeights, make_config
+from milco_pyserini.model.weights import NetworkWeights, file_states, make_config, weight_hash
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.batch import validate_finite
 
@@ -35,8 +35,12 @@ def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "Net
     """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
     # Tensors that are made in inference mode can never be trained.
     with torch.inference_mode(False):
+        files = file_states(weight_files(checkpoint.fetch().directory))
         values, tensors = read_checkpoint(checkpoint, variants)
-        return make_network(checkpoint.directory, values, tensors, variants)
+        network = make_network(checkpoint.directory, values, tensors, variants)
+    if isinstance(network, NetworkWeights):
+        network.files = files
+    return network
 
 
 def make_network(
@@ -95,6 +99,11 @@ class Network(ViewEncoder):
     def state_dict(self) -> Weights:
         """Return its stored tensors by the names of its parameters."""
         return self._source.state_dict()
+
+    def weight_hash(self) -> str:
+        """Return weight_hash() of its tensors."""
+        source = self._source
+        return source.weight_hash() if isinstance(source, NetworkWeights) else weight_hash(source.state_dict())
 
     @cached_property
     def runner(self) -> BatchRunner:

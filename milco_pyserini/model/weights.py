@@ -3,21 +3,30 @@
 Importing that takes longer than encoding a query.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from milco_pyserini import __version__
 from milco_pyserini.console import log
+from milco_pyserini.defaults import data_home
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model.checkpoint import listed, one_line
 from milco_pyserini.model.configuration import NetworkConfig
 from milco_pyserini.model.quantized import Weights
 
 Config = TypeVar("Config", bound=NetworkConfig)
+FileStates = tuple[tuple[str, int, int, int, int, int], ...]
 
 # Rows that are converted to float32 at a time.
 _ROWS = 1024
+# Nanoseconds after which a file that is changed again has another time of change, on any file system.
+_SETTLED = 3 * 10**9
 # The tensors of an encoder's layers.
 _LAYERS = "encoder.encoder.layer."
 
@@ -30,12 +39,14 @@ class NetworkWeights:
         config: sizes and variants.
         tensors: by the names of the network's parameters. Missing ones are named on stderr.
         directory: the checkpoint's, for messages.
+        files: file_states() of the files of all tensors, from before they were read.
 
     Raises:
         MilcoError: a tensor is missing or of another shape; there are more encoder layers than config states.
     """
 
     training = False
+    files: FileStates = ()
 
     def __init__(self, config: NetworkConfig, tensors: Weights, directory: Path) -> None:
         self.config, self.directory = config, directory
@@ -44,6 +55,35 @@ class NetworkWeights:
     def state_dict(self) -> Weights:
         """Return the stored tensors by the names of a MilcoModel's parameters."""
         return self._tensors
+
+    def weight_hash(self) -> str:
+        """Return weight_hash() of the tensors. While their files do not change, it is read from the cache directory."""
+        facts = repr((__version__, self.files, list(self._tensors)))
+        path = data_home() / "hashes" / hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if self.files and re.fullmatch("[0-9a-f]{32}", kept := path.read_text(encoding="ascii")):
+                return kept
+        value = weight_hash(self._tensors)
+        # A file that torch maps may have changed since it was opened.
+        if self.files and self.files == file_states(Path(name) for name, *_ in self.files):
+            with contextlib.suppress(OSError), atomic_file(path, "w") as handle:
+                handle.write(value)
+        return value
+
+
+def file_states(paths: Iterable[Path]) -> FileStates:
+    """Return what changes with a file's content: path, size, times of change in ns, device and inode of each.
+
+    Nothing is returned if a file may change without a new time: it has been written within the last seconds.
+    """
+    found = [(path.resolve(), path.stat()) for path in paths]
+    now = time.time_ns()
+    if any(now - max(state.st_mtime_ns, state.st_ctime_ns) < _SETTLED for _, state in found):
+        return ()
+    return tuple(
+        (str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_dev, state.st_ino)
+        for path, state in found
+    )
 
 
 def make_config(

@@ -3,6 +3,7 @@
 import doctest
 import functools
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -24,8 +25,9 @@ from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.io.records import StoreManifest
-from milco_pyserini.model import packed, tokenization
+from milco_pyserini.model import packed, tokenization, weights
 from milco_pyserini.model.tokenization import replace_lone_surrogates
+from milco_pyserini.model.weights import weight_hash
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
 
 CHECKPOINT = GOLDEN / "ckpt_distillation"
@@ -377,6 +379,40 @@ def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:
     assert milco.hashes["tokenizer_hash"] == other.hashes["tokenizer_hash"]
 
 
+def test_the_hash_of_weights_is_kept_while_their_file_does_not_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the same size and time has another hash if its content has changed, and so has one that was just
+    written. A damaged or unwritable cache costs time only."""
+    cache = tmp_path / "data"
+    monkeypatch.setenv("MILCO_DATA", str(cache))
+    encoder("distillation").save_pretrained(tmp_path / "own")
+    file = tmp_path / "own" / "model.safetensors"
+    computed = []
+    monkeypatch.setattr(weights, "weight_hash", lambda tensors: computed.append(1) or weight_hash(tensors))
+
+    def loaded_hash() -> tuple[str, int]:
+        computed.clear()
+        return MilcoEncoder.from_pretrained(tmp_path / "own", "cpu").hashes["weight_hash"], len(computed)
+
+    first = weight_hash(encoder("distillation").network.state_dict())
+    assert loaded_hash() == loaded_hash() == (first, 1) and not cache.exists()
+    monkeypatch.setattr(weights, "_SETTLED", 0)
+    assert [loaded_hash(), loaded_hash()] == [(first, 1), (first, 0)]
+    content, state = bytearray(file.read_bytes()), file.stat()
+    content[-3] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    (second, count), (kept, none) = loaded_hash(), loaded_hash()
+    assert second == kept != first and (count, none) == (1, 0)
+    for path in (cache / "hashes").iterdir():
+        path.write_bytes(b"\xff")
+    assert loaded_hash() == (second, 1)
+    shutil.rmtree(cache)
+    cache.touch()
+    assert loaded_hash() == (second, 1)
+
+
 def test_unknown_devices_and_dtypes_are_refused() -> None:
     """A device is "auto", "cpu", or a type of GPU, with or without a number, which must be there."""
     for name in ("gpu", "cuda:", "cuda:x", "cpu:1", "tpu", ""):
@@ -405,9 +441,9 @@ def test_pyserini_gets_integers(milco: MilcoEncoder) -> None:
     queries, documents = MilcoQueryEncoder(milco, max_length=99), MilcoDocumentEncoder(milco, max_length=99)
     vectors = documents.encode(FILLED)
     floats = milco.encode(FILLED, max_length=99).to_dicts(milco.vocabulary)
-    for text, vector, weights in zip(FILLED, vectors, floats, strict=True):
+    for text, vector, expected in zip(FILLED, vectors, floats, strict=True):
         assert all(type(impact) is int and impact >= 1 for impact in vector.values())
-        for term, weight in weights.items():
+        for term, weight in expected.items():
             assert vector.get(term, 0) == pytest.approx(weight * 100, abs=0.51)
         assert queries.encode(text) == documents.encode([text])[0]
 

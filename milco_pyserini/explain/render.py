@@ -6,14 +6,16 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from tabulate import tabulate
 from wcwidth import clip, width, wrap
 
 from milco_pyserini.console import counted, printable
 from milco_pyserini.sparse import PIVOT, SOURCE
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 VIEW_LABELS = {
     PIVOT: "English terms (pivot view)",
@@ -104,8 +106,10 @@ def render(template: str, **values: Any) -> str:
 
 
 @cache
-def environment() -> Environment:
+def environment() -> "Environment":
     """Return the environment of the templates. Autoescape is on: no text becomes markup."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=PackageLoader("milco_pyserini.explain"),
         autoescape=True,

@@ -10,7 +10,7 @@ from milco_pyserini.errors import MilcoError, parameter
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
 VIEWS = ("pivot", "source")
-DTYPES = ("auto", "float32", "bfloat16")
+DTYPES = ("auto", "fast", "float32", "bfloat16")
 # Defaults of MilcoEncoder on the CPU.
 ENCODER_DTYPES = (*DTYPES, "int8")
 VECTORS = Path("vectors")

@@ -100,7 +100,8 @@ class DeviceOptions:
         group="encoder",
         choices=ENCODER_DTYPES,
         metavar="DTYPE",
-        help="precision of matrix products: auto, float32, bfloat16, or int8 (encoders on the CPU)",
+        help="precision of matrix products: auto (the checkpoint's), fast (bfloat16 where the device multiplies it "
+        "natively, else float32), float32, bfloat16, or int8 (encoders on the CPU)",
     )
 
 

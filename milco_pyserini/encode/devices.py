@@ -73,10 +73,10 @@ def choose_devices(names: str) -> list[str]:
 def choose_dtype(
     name: "str | torch.dtype", device: "torch.device", names: Sequence[str] = DTYPES, cpu_dtype: str | None = None
 ) -> "torch.dtype":
-    """Return the dtype of matrix products; "auto" is bfloat16 where the device multiplies it natively, else float32.
+    """Return the dtype of matrix products; "fast" is bfloat16 where the device multiplies it natively, else float32.
 
-    cpu_dtype: "auto" on the CPU, if the checkpoint states it. Raises MilcoError for a name that is not among names, and
-    for int8 where its products are not exact.
+    "auto" is the same, but on the CPU cpu_dtype if the checkpoint states it. Raises MilcoError for a name that is not
+    among names, and for int8 where its products are not exact.
     """
     import torch
 
@@ -92,9 +92,11 @@ def choose_dtype(
             "dtype int8: this processor does not multiply 8-bit integers exactly (it lacks VNNI or AMX), or this torch "
             "does not use it: use auto"
         )
-    if name != "auto":
+    if name == "auto" and device.type == "cpu" and cpu_dtype:
+        name = cpu_dtype
+    if name not in ("auto", "fast"):
         return getattr(torch, name)
     if device.type == "cpu":
-        return getattr(torch, cpu_dtype) if cpu_dtype else native_dtype()
+        return native_dtype()
     native = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.bfloat16 if native else torch.float32

@@ -70,9 +70,10 @@ class MilcoEncoder:
             model, there are no source columns.
         name: the checkpoint's name or path.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps", "xpu" or a torch.device.
-        dtype: "auto", "float32", "bfloat16", "int8" or a torch.dtype: of the matrix products. The residual stream,
-            LayerNorm and pooling are float32. int8 (CPU only) covers the products of the encoder's layers and of the
-            decoder.
+        dtype: "auto", "fast", "float32", "bfloat16", "int8" or a torch.dtype: of the matrix products. The residual
+            stream, LayerNorm and pooling are float32. fast is bfloat16 where the device multiplies it natively, else
+            float32; auto is what the checkpoint states for the CPU, else fast. int8 (CPU only) covers the products of
+            the encoder's layers and of the decoder.
         english_prefix: prefix of pivot terms; `e_` is the authors' spelling.
         query_encoder: separate encoder for queries, if the model has one (default: this encoder).
     """

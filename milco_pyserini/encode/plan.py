@@ -54,7 +54,8 @@ class EncodePlan:
         "auto",
         choices=ENCODER_DTYPES,
         group=_ENCODER,
-        help="precision of matrix products; int8 is for large networks on the CPU",
+        help="precision of matrix products: auto is the checkpoint's, fast is bfloat16 where the device multiplies it "
+        "natively, int8 is for large networks on the CPU",
     )
     batch_size: int = option(
         512, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"

@@ -127,7 +127,7 @@ class Searcher:
             path: directory of the index; a list of several, with fuse.
             encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
             device: auto, cpu, cuda or cuda:N.
-            dtype: auto, float32, bfloat16 or int8.
+            dtype: auto, fast, float32, bfloat16 or int8.
             alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1.
             settings: settings of the engine, such as {"query_cut": 20} for seismic.
             corpus: where the index's documents are now, if they moved.

@@ -94,7 +94,7 @@ class ServeOptions:
         "of a new memory (default: mini)",
     )
     device: str = option("auto", group=_SOURCES, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
-    dtype: str = option("auto", group=_SOURCES, metavar="DTYPE", help="auto, float32, bfloat16 or int8")
+    dtype: str = option("auto", group=_SOURCES, metavar="DTYPE", help="auto, fast, float32, bfloat16 or int8")
 
 
 def command(options: ServeOptions) -> None:

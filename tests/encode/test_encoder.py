@@ -362,7 +362,7 @@ def test_the_dtype_applies_to_matrix_products_only(name: str) -> None:
 
 
 def test_a_checkpoint_may_state_the_dtype_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "auto" is that dtype on every processor, as for milco-mini; any other dtype that is named is taken."""
+    """ "auto" is that dtype on every processor, as for milco-mini; "fast" is the processor's; others are taken."""
     monkeypatch.setattr(packed, "native_dtype", lambda: torch.bfloat16)
     assert MilcoEncoder.from_pretrained(CHECKPOINT, "cpu").network.dtype == torch.bfloat16
     encoder("distillation").save_pretrained(tmp_path)
@@ -370,6 +370,9 @@ def test_a_checkpoint_may_state_the_dtype_of_the_cpu(tmp_path: Path, monkeypatch
     config.write_text(json.dumps(json.loads(config.read_text()) | {"cpu_dtype": "float32"}))
     assert MilcoEncoder.from_pretrained(tmp_path, "cpu").network.dtype == torch.float32
     assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "bfloat16").network.dtype == torch.bfloat16
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "fast").network.dtype == torch.bfloat16
+    monkeypatch.setattr(packed, "native_dtype", lambda: torch.float32)
+    assert MilcoEncoder.from_pretrained(tmp_path, "cpu", "fast").network.dtype == torch.float32
 
 
 def test_hashes_identify_models_and_tokenizers(milco: MilcoEncoder) -> None:

@@ -44,7 +44,7 @@ def test_where_int8_cannot_be_had_it_is_refused(monkeypatch: pytest.MonkeyPatch)
     """On a GPU, on a processor without it, in training, and for encoders of other kinds."""
     with pytest.raises(MilcoError, match="dtype int8 is for the CPU, not for cuda:1: use bfloat16"):
         choose_dtype("int8", torch.device("cuda:1"), ENCODER_DTYPES)
-    with pytest.raises(MilcoError, match="unknown dtype 'int8': valid are auto, bfloat16, float32"):
+    with pytest.raises(MilcoError, match="unknown dtype 'int8': valid are auto, bfloat16, fast, float32"):
         choose_dtype("int8", torch.device("cpu"))
     monkeypatch.setattr("milco_pyserini.model.packed.int8_is_exact", lambda: False)
     with pytest.raises(MilcoError, match="does not multiply 8-bit integers exactly"):

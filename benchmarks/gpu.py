@@ -2,24 +2,35 @@
 
 python benchmarks/gpu.py
 python benchmarks/gpu.py --encoder mini --documents 20000
-python benchmarks/gpu.py --device cpu --documents 32 --layers 2
+python benchmarks/gpu.py --all
+python benchmarks/gpu.py --device cpu --small
+python benchmarks/gpu.py --device cpu --small --all
 
 Without --encoder, the weights are random and of the published size, as in encoding.py, with a bias under which a text
 has about 150 English terms. Lengths are log-normal, drawn with a fixed seed. After a pass that compiles the layers,
 each round times, in turn: plain matrix products (the limit); encoding as `milco encode` does, from token ids to sparse
 vectors on the CPU; and a loop over batches of 32 in file order, padded to a multiple of 32 tokens as in the authors'
 code, under autocast, with all logits in memory and dense vectors on the CPU. Then single queries are timed. Results
-are medians. Only matrix products for real tokens are counted as work, attention included.
+are medians. Only matrix products for real tokens are counted as work, attention included. "varlen" is the forward pass
+without padding (model/varlen.py), which no command uses: on the CPU with the reference of its attention, on a GPU with
+torch's, in bfloat16, its layers compiled.
+
+--all runs, one after the other, so that a failure does not stop the rest: both encoders, `milco encode` with milco-mini
+as JSONL and Parquet, SAP, SCT, and the tests of a GPU. --small replaces sizes, so that all of it runs on a processor.
 
 docs/encoding.md has the figures of an NVIDIA H200.
 """
 
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +54,11 @@ _TERMS = 150
 _PRODUCTS = 8
 _QUERIES = 20
 _SAMPLE = 16
+# The corpus of `milco encode` is so many copies of the sample: 260,000 passages.
+_COPIES = 400
+_ROOT = Path(__file__).parents[1]
+# The sizes of --small replace those of the options.
+_SMALL = {"layers": 1, "documents": 32, "repeats": 1, "median": 10, "longest": 20}
 Rows = list[list[int]]
 
 
@@ -60,6 +76,9 @@ class GpuOptions:
     device: str = option("auto", metavar="DEVICE", help="cuda, cuda:N, mps, xpu or cpu; auto is the first CUDA GPU")
     dtype: str = option("auto", choices=DTYPES, help="dtype of the products; auto is bfloat16 where it is native")
 
+    all: bool = option(False, help="both encoders, milco encode, SAP, SCT and the tests of a GPU, in about ten minutes")
+    small: bool = option(False, help="sizes with which it runs on a processor in a minute")
+
     def conflicts(self) -> Iterator[str]:
         """Yield what is wrong with the options together."""
         if self.median > self.longest:
@@ -70,6 +89,10 @@ def command(options: GpuOptions) -> None:
     """Time the rounds and print rates, ratios, latency and memory."""
     import torch
 
+    if options.all:
+        return run_all(options)
+    if options.small:
+        options = replace(options, **_SMALL)
     device = choose_device(options.device)
     if options.device == "auto" and device.type == "cpu":
         raise MilcoError("torch finds no CUDA GPU: name another --device, or --device cpu with fewer --documents")
@@ -94,6 +117,16 @@ def command(options: GpuOptions) -> None:
         "encoded": lambda: encode(runner, rows),
         "padded": lambda: padded_pass(model, rows, dtype),
     }
+    try:
+        unpadded = make_varlen_runner(model, device, dtype)
+    except ValueError as error:
+        varlen = [f"varlen   not measured: {error}"]
+    else:
+        actions["varlen"] = lambda: encode(unpadded, rows)
+        actions["varlen"]()
+        varlen = [
+            f"mean difference of varlen's pivot weights: {difference(unpadded, model, rows[:_SAMPLE], dtype):.1e}"
+        ]
     rounds = [{name: seconds(action, device) for name, action in actions.items()} for _ in range(options.repeats)]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     lines = [
@@ -105,6 +138,8 @@ def command(options: GpuOptions) -> None:
         f"first pass, compilation included: {first:.1f} s",
         memory_line(runner, rows, peak),
         f"mean difference of pivot weights: {difference(runner, model, rows[:_SAMPLE], dtype):.1e}",
+        *varlen,
+        f"padding of the batches on a GPU: {padding(runner, rows):.1%} of tokens, none with varlen",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -114,7 +149,7 @@ def rate_lines(rounds: Sequence[dict[str, float]], model: "MilcoModel", rows: Ro
     work, product = flop(model, [len(row) for row in rows]), product_flop(model, budget)
     limit = statistics.median(one["limit"] for one in rounds)
     yield f"limit    {product / limit / 1e12:8.2f} TFLOP/s of plain matrix products"
-    for name in ("encoded", "padded"):
+    for name in [name for name in rounds[0] if name != "limit"]:
         taken = statistics.median(one[name] for one in rounds)
         share = statistics.median(work / one[name] / (product / one["limit"]) for one in rounds)
         yield (
@@ -167,6 +202,82 @@ def make_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype
     config = model.config
     sizes = config.english_vocab_size, config.encoder.vocab_size
     return BatchRunner(choose_forward(model, device, dtype), device, *sizes, config.source_pool, [])
+
+
+def make_varlen_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype") -> "BatchRunner":
+    """Return the same without padding. Raises ValueError if the device lacks its attention."""
+    from milco_pyserini.encode.batches import BatchRunner
+    from milco_pyserini.model.varlen import VarlenForward, varlen_attention_reference
+
+    attention = varlen_attention_reference if device.type == "cpu" else None
+    forward = VarlenForward(model, device, dtype, attention, compiled=device.type == "cuda")
+    sizes = model.config.english_vocab_size, model.config.encoder.vocab_size
+    return BatchRunner(forward, device, *sizes, model.config.source_pool, [])
+
+
+def padding(runner: "BatchRunner", rows: Rows) -> float:
+    """Return the share of padding among the tokens of the batches, if lengths are rounded up to a multiple of 8."""
+    lengths, start, padded = sorted(map(len, rows)), 0, 0
+    while start < len(lengths):
+        end = runner.batch_end(lengths, start, _BATCH)
+        padded += (end - start) * (-(-lengths[end - 1] // 8) * 8)
+        start = end
+    return 1 - sum(lengths) / padded
+
+
+def run_all(options: GpuOptions) -> None:
+    """Run every measurement as a process of its own, with its name and exit code. Raises MilcoError if one fails."""
+    failed = []
+    with tempfile.TemporaryDirectory() as directory:
+        device = ["--device", options.device]
+        own = [sys.executable, "benchmarks/gpu.py", *device, *(["--small"] if options.small else [])]
+        corpus = write_corpus(Path(directory), 1 if options.small else _COPIES)
+        encode = [sys.executable, "-m", "milco_pyserini", "encode", "--corpus", corpus, "--encoder", "mini", *device]
+        train = [sys.executable, "benchmarks/training_throughput.py", *device]
+        if options.small:
+            train += ["--batch", "8", "--tokens", "8", "--repeats", "1"]
+        commands = {
+            "published size": own,
+            "milco-mini": [*own, "--encoder", "mini"],
+            "milco encode, JSONL": [*encode, "--output", f"{directory}/jsonl"],
+            "milco encode, Parquet": [*encode, "--format", "parquet", "--output", f"{directory}/parquet"],
+            "SAP": train,
+            "SCT": [*train, "--stage", "sct"],
+            "correctness": [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "tests/test_gpu.py",
+                "tests/model/test_model_varlen.py",
+            ],
+        }
+        for name, arguments in commands.items():
+            sys.stdout.write(f"== {name}\n")
+            sys.stdout.flush()
+            started = time.perf_counter()
+            code = subprocess.run(arguments, cwd=_ROOT, check=False).returncode
+            sys.stdout.write(f"== {name}: exit code {code}, {time.perf_counter() - started:.1f} s\n")
+            failed += [name] * (code != 0)
+    if failed:
+        raise MilcoError(f"these measurements failed: {', '.join(failed)}")
+
+
+def write_corpus(directory: Path, copies: int) -> str:
+    """Write a corpus of copies of the sample's passages, with ids of their own; return its path."""
+    import json
+
+    from milco_pyserini.corpora import open_corpus
+
+    path = directory / "corpus.jsonl"
+    documents = list(open_corpus("sample"))
+    lines = (
+        json.dumps({"id": str(number), "contents": document.text}) + "\n"
+        for number, document in enumerate(chain.from_iterable([documents] * copies))
+    )
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
+    return str(path)
 
 
 def encode(runner: "BatchRunner", rows: Rows) -> "list[SparseBatch]":

@@ -1,4 +1,4 @@
-"""Measure pairs per second of SAP, and their share of the machine's matrix product limit.
+"""Measure pairs per second of SAP or SCT, and their share of the machine's matrix product limit.
 
 python benchmarks/training_throughput.py --model mini --batch 128 --tokens 32
 
@@ -35,6 +35,7 @@ class ThroughputOptions:
     model: str = option("mini", metavar="NAME|DIR", help="checkpoint: name on the Hub, directory, or mini (embedded)")
     batch: int = option(128, minimum=1, metavar="N", help="pairs per step")
     tokens: int = option(32, minimum=1, metavar="N", help="tokens per text, on both sides of a pair")
+    stage: str = option("sap", choices=("sap", "sct"), help="SCT: queries with one passage each, InfoNCE")
     repeats: int = option(5, minimum=1, metavar="N", help="rounds; medians are printed")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu or cuda")
     dtype: str = option("auto", choices=("auto", "float32", "bfloat16"), help="dtype of the matrix products")
@@ -60,20 +61,21 @@ def command(options: ThroughputOptions) -> None:
     taken = options.batch * pair_flop(encoder, options.tokens) / statistics.median(seconds)
     threads = f", {torch.get_num_threads()} threads" if device.type == "cpu" else ""
     sys.stdout.write(
-        f"{options.model}, {options.batch} pairs of {options.tokens} tokens per side, {dtype}, {device}{threads}\n"
+        f"{options.stage}, {options.model}, {options.batch} pairs of {options.tokens} tokens per side, {dtype}, "
+        f"{device}{threads}\n"
         f"{options.batch / statistics.median(seconds):8.1f} pairs/s\n"
         f"{taken / 1e9:8.1f} GFLOP/s of {limit / 1e9:.1f} in plain products: {taken / limit:.0%} of the limit\n"
     )
 
 
 def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "torch.dtype") -> Callable[[], None]:
-    """Return a step of SAP on one batch with the lexical teacher: forward, backward and optimizer."""
+    """Return a step on one batch, SAP's with the lexical teacher: forward, backward and optimizer."""
     import torch
 
     from milco_pyserini.train.batches import AlignmentCollator, TextCollator
-    from milco_pyserini.train.config import AlignmentOptions
+    from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
     from milco_pyserini.train.lexical_teacher import LexicalTeacher
-    from milco_pyserini.train.objectives import AlignmentLoss
+    from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
 
     pairs = sample_pairs(options.batch)
     teacher = LexicalTeacher.fit((pair.english for pair in pairs), encoder.english_tokenizer)
@@ -82,7 +84,10 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     batch.pop("languages")
     model = encoder.model.to(encoder.device).train()
     inputs = {side: {name: tensor.to(encoder.device) for name, tensor in part.items()} for side, part in batch.items()}
-    objective = AlignmentLoss(model, teacher, AlignmentOptions(mean="teacher"), dtype)
+    objective: torch.nn.Module = AlignmentLoss(model, teacher, AlignmentOptions(mean="teacher"), dtype)
+    if options.stage == "sct":
+        inputs = {"query": inputs["text"], "passage": inputs["english"]}
+        objective = ContrastiveLoss(model, ContrastOptions(loss="infonce"), dtype).to(encoder.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
 
     def step() -> None:

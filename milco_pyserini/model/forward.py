@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Logits in memory at a time on a GPU: enough that computing them takes longer than launching the next kernel (64 MB in
 # bfloat16).
-_GPU_BLOCK_LOGITS = 1 << 25
+GPU_BLOCK_LOGITS = 1 << 25
 _COMPILED_FROM = 8192
 
 
@@ -84,7 +84,7 @@ class PaddedForward:
         self._positions = config.max_position_embeddings - config.pad_token_id - 1
         self._compiled_from = compiled_from or (_COMPILED_FROM if device.type == "cuda" else math.inf)
         self._backend = backend
-        self._block_logits = BLOCK_LOGITS if device.type == "cpu" else _GPU_BLOCK_LOGITS
+        self._block_logits = BLOCK_LOGITS if device.type == "cpu" else GPU_BLOCK_LOGITS
         self._network = _share_parameters(model).eval()
         for module in self._network.modules():
             if isinstance(module, nn.Linear):

@@ -21,9 +21,9 @@ from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
 PASSAGES = [passage for group in INPUTS["PASSAGES"] for passage in group]
-# Values that the CPU reads: no padding in a batch, rows with tokens, no gradients, and the length of a part of a batch.
+# Values that the CPU reads: no padding in a batch, no gradients, and the length of a part of a batch.
 # No other function may wait for the card.
-READS = {"transformers": False, "max_logits": True, "_MaxLogits.backward": 0, "encode_by_length": 8}
+READS = {"transformers": False, "_MaxLogits.backward": 0, "encode_by_length": 8}
 
 
 def on_card(batch: dict[str, Any]) -> dict[str, Any]:

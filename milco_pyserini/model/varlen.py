@@ -1,0 +1,131 @@
+"""A Forward without padding for a GPU: torch's variable-length attention, one product for queries, keys and values.
+
+No command uses it: benchmarks/gpu.py compares it with PaddedForward, the default on a GPU.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from milco_pyserini.model.configuration import XLM_R_TYPES
+from milco_pyserini.model.forward import GPU_BLOCK_LOGITS, to_device
+from milco_pyserini.model.packed import packed_positions
+from milco_pyserini.model.pooling import highest_logits
+
+# Queries, keys and values [T, H, D_h], starts of the texts int32 [B + 1], and the longest text, to [T, H, D_h].
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+
+
+class VarlenForward:
+    """A Forward: the tokens of a batch as one matrix [T, D]; states are in dtype, sums of LayerNorm in float32.
+
+    Args:
+        model: a MilcoModel on the device, with an encoder of the type of XLM-R.
+        device: a CUDA GPU, or any with another attention.
+        dtype: of states and products. torch's attention takes bfloat16 only here.
+        attention: default torch's varlen_attn.
+        compiled: True compiles the layers, which needs Triton and a C compiler.
+
+    Raises:
+        ValueError: the encoder is of another type, or this torch, device or dtype has no variable-length attention.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+        attention: Attention | None = None,
+        compiled: bool = False,
+    ) -> None:
+        config = model.config.encoder
+        if config.model_type not in XLM_R_TYPES or config.hidden_act != "gelu":
+            raise ValueError(f"the encoder is of type {config.model_type} with {config.hidden_act}, not XLM-R's")
+        attention = attention or varlen_attention(device, dtype)
+        self._device, self._dtype, self._model = device, dtype, model
+        self._padding_id, size = config.pad_token_id, config.hidden_size
+        self._layers = []
+        for layer in model.encoder.encoder.layer:
+            inner = layer.attention.self
+            parts = inner.query, inner.key, inner.value
+            matrices = [
+                (torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])),
+                *((part.weight, part.bias) for part in (layer.attention.output.dense, layer.intermediate.dense)),
+                (layer.output.dense.weight, layer.output.dense.bias),
+            ]
+            norms = layer.attention.output.LayerNorm, layer.output.LayerNorm
+            self._layers.append(
+                (
+                    [(weight.to(dtype), bias.to(dtype)) for weight, bias in matrices],
+                    [partial(_normalized, (size,), norm.weight.float(), norm.bias.float(), norm.eps) for norm in norms],
+                )
+            )
+        self._decoder = model.decoder.weight.to(dtype), model.decoder.bias.to(dtype)
+        self._layer = partial(_layer, attention, config.num_attention_heads)
+        if compiled:
+            self._layer = torch.compile(self._layer, dynamic=True)
+
+    @torch.inference_mode()
+    def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        """Return logits and echo, see forward.Forward."""
+        lengths = np.array([len(row) for row in rows])
+        starts = np.cumsum([0, *lengths])
+        ids = np.fromiter(chain.from_iterable(rows), np.int64, starts[-1])
+        # Token of each place of a padded text; a place after its end has its first token, which the maximum includes.
+        places = np.arange(lengths.max())
+        padded = starts[:-1, None] + np.where(places < lengths[:, None], places, 0)
+        arrays = ids, packed_positions(ids, lengths.tolist(), self._padding_id), starts.astype(np.int32), padded
+        tokens, positions, bounds, padded_tokens = (to_device(array, self._device) for array in arrays)
+        embeddings = self._model.encoder.embeddings
+        hidden = embeddings.word_embeddings(tokens) + embeddings.position_embeddings(positions)
+        hidden = embeddings.LayerNorm(hidden + embeddings.token_type_embeddings.weight[0]).to(self._dtype)
+        for matrices, norms in self._layers:
+            hidden = self._layer(hidden, matrices, norms, bounds, int(lengths.max()))
+        model, echo = self._model, None
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
+            projected = model.connector(hidden.float())
+        if model.echo is not None:
+            states = projected if model.echo.variant == "paper" else hidden
+            echo = model.echo(states, torch.ones_like(tokens, dtype=torch.bool))
+        return highest_logits(projected.to(self._dtype)[padded_tokens], *self._decoder, GPU_BLOCK_LOGITS), echo
+
+
+def _layer(
+    attention: Attention, heads: int, hidden: Tensor, matrices: Any, norms: Any, bounds: Tensor, longest: int
+) -> Tensor:
+    """Apply a layer to states [T, D]."""
+    query_key_value, mixed, up, down = matrices
+    parts = functional.linear(hidden, *query_key_value).unflatten(1, (3, heads, -1)).unbind(1)
+    context = attention(*parts, bounds, longest).flatten(1)
+    hidden = norms[0](hidden.float() + functional.linear(context, *mixed)).to(hidden.dtype)
+    inner = functional.gelu(functional.linear(hidden, *up))
+    return norms[1](hidden.float() + functional.linear(inner, *down)).to(hidden.dtype)
+
+
+def _normalized(shape: tuple[int], weight: Tensor, bias: Tensor, eps: float, states: Tensor) -> Tensor:
+    return functional.layer_norm(states, shape, weight, bias, eps)
+
+
+def varlen_attention(device: torch.device, dtype: torch.dtype) -> Attention:
+    """Return torch's variable-length attention. Raises ValueError if this torch, device or dtype does not have it."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        raise ValueError(f"torch {torch.__version__} has no variable-length attention, torch 2.13 does") from None
+    if device.type != "cuda" or dtype != torch.bfloat16 or torch.cuda.get_device_capability(device) < (8, 0):
+        raise ValueError(f"variable-length attention takes bfloat16 on a GPU from Ampere on, not {dtype} on {device}")
+    return lambda query, key, value, bounds, longest: varlen_attn(query, key, value, bounds, bounds, longest, longest)
+
+
+def varlen_attention_reference(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:
+    """Return what varlen_attention() computes, text by text, for any dtype and device: its reference."""
+    texts = zip(*(part.split(bounds.diff().tolist()) for part in (query, key, value)), strict=True)
+    done = [functional.scaled_dot_product_attention(*(part.transpose(0, 1) for part in text)) for text in texts]
+    return torch.cat([part.transpose(0, 1) for part in done])

@@ -87,7 +87,8 @@ def training_step(encoder: "MilcoEncoder", options: ThroughputOptions, dtype: "t
     objective: torch.nn.Module = AlignmentLoss(model, teacher, AlignmentOptions(mean="teacher"), dtype)
     if options.stage == "sct":
         inputs = {"query": inputs["text"], "passage": inputs["english"]}
-        objective = ContrastiveLoss(model, ContrastOptions(loss="infonce"), dtype).to(encoder.device)
+        config = ContrastOptions(loss="infonce", views=encoder.views)
+        objective = ContrastiveLoss(model, config, dtype).to(encoder.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
 
     def step() -> None:

@@ -1,6 +1,7 @@
-"""Tables of labels and numbers, rendered as text, Markdown, LaTeX or CSV."""
+"""Tables of labels and numbers, rendered as text, Markdown, HTML, LaTeX or CSV."""
 
 import csv
+import html
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from milco_pyserini.console import printable
 from milco_pyserini.errors import validate_name
 
-FORMATS = ("text", "markdown", "csv", "latex")
+FORMATS = ("text", "markdown", "html", "csv", "latex")
 # A number whose p-value is below it is marked with an asterisk.
 ALPHA = 0.05
 DIGITS = 4
@@ -46,7 +47,7 @@ class ReportTable:
 
 
 def render(table: ReportTable, form: str = "text") -> str:
-    """Return a table as "text", "markdown", "csv" or "latex" (package booktabs), with a final line end.
+    """Return a table as "text", "markdown", "html", "csv" or "latex" (package booktabs), with a final line end.
 
     Raises:
         MilcoError: The format is none of these.
@@ -74,7 +75,7 @@ def render(table: ReportTable, form: str = "text") -> str:
     text = tabulate(
         rows,
         heads,
-        {"text": "plain", "markdown": "pipe", "latex": "latex_booktabs"}[form],
+        {"text": "plain", "markdown": "pipe", "html": "html", "latex": "latex_booktabs"}[form],
         disable_numparse=True,
         colalign=["left"] * names + ["right"] * len(table.columns),
         preserve_whitespace=True,
@@ -87,6 +88,8 @@ def render(table: ReportTable, form: str = "text") -> str:
             line = rf"\multicolumn{{{names + len(table.columns)}}}{{l}}{{\footnotesize {escaped}}} \\"
             text = text.replace(r"\end{tabular}", f"{line}\n\\end{{tabular}}")
         return text + "\n"
+    if form == "html":
+        return f"{text}\n" + "".join(f"<p>{html.escape(note)}</p>\n" for note in table.notes)
     lines = [line.rstrip() for line in text.split("\n")]
     notes = ["", *map(escape, table.notes)] if table.notes else []
     return "\n".join([*lines, *notes]) + "\n"

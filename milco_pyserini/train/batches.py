@@ -67,7 +67,7 @@ class ContrastCollator:
     """Turns groups, or translations, into the arguments of ContrastiveLoss.forward() and "languages".
 
     query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a dense
-    teacher needs them. teacher: of the English terms of translations.
+    teacher needs them. teacher: of the English terms of translations; aligns_groups: also of queries and positives.
     """
 
     texts: TextCollator
@@ -75,6 +75,7 @@ class ContrastCollator:
     passage_length: int
     with_texts: bool = False
     teacher: AlignmentTeacher | None = None
+    aligns_groups: bool = False
 
     def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Tokenize a batch."""
@@ -105,6 +106,10 @@ class ContrastCollator:
                 "passage": [group.language for group in groups for _ in group.passages],
             },
         }
+        if self.teacher is not None and self.aligns_groups:
+            texts = [(group.language, group.query) for group in groups]
+            texts += [(group.language, group.passages[0]) for group in groups]
+            batch["teacher"] = self.teacher.prepare([BitextPair(language, text, text) for language, text in texts])
         scores = [group.scores for group in groups]
         return batch if None in scores else batch | {"scores": torch.tensor(scores)}
 

@@ -12,8 +12,8 @@ from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import Message, MilcoError, Parameter, ParameterError, parameter, validate_unique
 from milco_pyserini.options import option, option_values, options_of
 
-# The teacher without a download, of both stages.
-LEXICAL = "lexical"
+# The teacher without a download, of both stages; and the model that a run starts from, as its own teacher.
+LEXICAL, START = "lexical", "start"
 
 # Options that do not determine the result of a run.
 _OWN = ("preset", "output", "overwrite")
@@ -111,7 +111,12 @@ class ContrastOptions:
     )
     views: tuple[str, ...] = _loss(("pivot", "source"), choices=("pivot", "source"), help="views; source adds LexEcho")
     score_temperature: float = _loss(1.0, metavar="T", above=0, help="divisor of the student's scores")
-    alignment_weight: float = _loss(0.0, metavar="W", minimum=0, help="weight of SAP's loss on the texts of --parallel")
+    alignment_weight: float = _loss(
+        0.0,
+        metavar="W",
+        minimum=0,
+        help="weight of SAP's loss on the texts of --parallel; with --teacher start, on all",
+    )
     regularizer: str = _loss("l1", choices=("l1", "flops"), help="sparsity regularizer")
     lambda_query: float = _loss(1e-3, metavar="W", minimum=0, help="regularization weight of queries")
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
@@ -125,7 +130,11 @@ class ContrastOptions:
         None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"
     )
     source_drop_special: bool = _source_view(False, help="leave <s>, </s> and unknown tokens out of the source view")
-    teacher: str = _loss(LEXICAL, metavar="NAME", help="teacher of --alignment-weight, as in milco train sap")
+    teacher: str = _loss(
+        LEXICAL,
+        metavar="NAME",
+        help="teacher of --alignment-weight: as in milco train sap, or 'start', the model that the run starts from",
+    )
     dense_teacher: str | None = _loss(
         None, metavar="NAME", help="dense encoder whose cosines of a batch's texts are distilled, centered per language"
     )

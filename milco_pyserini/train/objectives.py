@@ -95,7 +95,7 @@ class ContrastiveLoss(nn.Module):
         dtype: of matrix products.
         dropped_ids: token ids that the source view leaves out.
         teacher: scores the texts of a batch; their scores are distilled in addition to the loss.
-        aligner: gives the English terms of translations, that their pivot views are fitted to in addition.
+        aligner: gives the English terms of texts, that their pivot views are fitted to in addition.
     """
 
     aligner: AlignmentTeacher | None
@@ -124,7 +124,12 @@ class ContrastiveLoss(nn.Module):
         return self.contrast_translations(**batch) if "meaning" in batch else self.contrast_passages(**batch)
 
     def contrast_passages(
-        self, query: Batch, passage: Batch, scores: Tensor | None = None, texts: dict[str, Texts] | None = None
+        self,
+        query: Batch,
+        passage: Batch,
+        scores: Tensor | None = None,
+        texts: dict[str, Texts] | None = None,
+        teacher: Batch | None = None,
     ) -> dict:
         """Compute the loss of a batch of groups.
 
@@ -133,11 +138,12 @@ class ContrastiveLoss(nn.Module):
             passage: the same, [B x G, S'], each query's group in consecutive rows, its positive first.
             scores: a teacher's, float [B, G], for "kd".
             texts: of queries and passages, for a dense teacher.
+            teacher: from AlignmentTeacher.prepare(), of the queries, then of their positives.
 
         Returns:
             As AlignmentLoss.forward(); "grounded" is None.
         """
-        views, sides, _ = self.encode_views({"query": query, "passage": passage})
+        views, sides, logits = self.encode_views({"query": query, "passage": passage})
         config = self.config
         trained = [views[name] for name in config.views]
         parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
@@ -150,6 +156,10 @@ class ContrastiveLoss(nn.Module):
         for weight, value in zip((config.lambda_query, config.lambda_passage), regularizers.values(), strict=True):
             loss = loss + weight * value
         parts |= regularizers
+        if self.aligner is not None and teacher is not None:
+            group = len(logits[1]) // len(logits[0])
+            parts["alignment"], _ = self.alignment(torch.cat([logits[0], logits[1][::group]]), teacher)
+            loss = loss + config.alignment_weight * parts["alignment"]
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": None}
 
     def contrast_translations(
@@ -188,12 +198,15 @@ class ContrastiveLoss(nn.Module):
         parts |= regularizers
         grounded = None
         if self.aligner is not None and teacher is not None:
-            with torch.autocast(scores.device.type, self.dtype, enabled=self.dtype != torch.float32):
-                targets = self.aligner.targets(teacher)
-            grounded = targets > 0
-            parts["alignment"] = losses.sparse_mean_squared_error(logits, targets, mean="teacher")
+            parts["alignment"], grounded = self.alignment(logits, teacher)
             loss = loss + config.alignment_weight * parts["alignment"]
         return {"loss": loss, "parts": parts, "sides": sides, "grounded": grounded}
+
+    def alignment(self, logits: Tensor, teacher: Batch) -> tuple[Tensor, Tensor]:
+        """Return SAP's loss of logits [B, V_e], and the teacher's terms, bool [B, V_e]."""
+        with torch.autocast(logits.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            targets = cast(AlignmentTeacher, self.aligner).targets(teacher)
+        return losses.sparse_mean_squared_error(logits, targets, mean="teacher"), targets > 0
 
     def encode_views(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
         """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch."""

@@ -12,7 +12,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
-from milco_pyserini.train.config import LEXICAL, BitextOptions, SapConfig, SctConfig, parse_shares
+from milco_pyserini.train.config import LEXICAL, START, BitextOptions, SapConfig, SctConfig, parse_shares
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
@@ -23,7 +23,12 @@ from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
 from milco_pyserini.train.optimization import freeze_parts
 from milco_pyserini.train.start import load_start
-from milco_pyserini.train.teachers import AlignmentTeacher, MaskedLanguageModelTeacher, validate_vocabulary
+from milco_pyserini.train.teachers import (
+    AlignmentTeacher,
+    MaskedLanguageModelTeacher,
+    StartTeacher,
+    validate_vocabulary,
+)
 from milco_pyserini.train.trainer import TrainingTask, is_first_process, join_processes
 
 
@@ -67,21 +72,25 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
     freeze_parts(encoder.model, config.optimizer)
     texts = TextCollator.of(encoder)
     probe = open_probe(config.probe, data.languages, encoder, texts)
-    if not config.probe and is_first_process():
+    if not config.probe and loss.teacher != START and is_first_process():
         log(Message("Grounding is not monitored: pass {probe} with held-out sentence pairs (de-en.tsv)", probe="FILE"))
     device = join_processes(loop.device)
     dtype = choose_dtype(loop.dtype, device)
-    aligner = dense = None
-    if loss.alignment_weight and pairs:
+    aligner: AlignmentTeacher | None = None
+    dense = None
+    with_start = loss.teacher == START
+    if loss.alignment_weight and with_start:
+        aligner = StartTeacher(encoder.model, texts, data.passage_max_length, encoder.vocabulary.english)
+    elif loss.alignment_weight and pairs:
         aligner = open_aligner(loss.teacher, encoder, pairs, "-inf", data.passage_max_length)
-        if isinstance(aligner, nn.Module):
-            aligner.to(device)
+    if isinstance(aligner, nn.Module):
+        aligner.to(device)
     if loss.dense_teacher is not None:
         dense_encoder = DenseEncoder(loss.dense_teacher, device=device, dtype=dtype)
         dense = DenseTeacher(dense_encoder, stream, loss.teacher_temperature)
     dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
     objective = ContrastiveLoss(encoder.model, loss, dtype, dropped_ids, dense, aligner)
-    collate = ContrastCollator(texts, *lengths, dense is not None, aligner)
+    collate = ContrastCollator(texts, *lengths, dense is not None, aligner, aligns_groups=with_start)
     return TrainingTask(encoder, objective, stream, described, collate, probe, device)
 
 

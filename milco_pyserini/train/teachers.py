@@ -1,10 +1,11 @@
 """Teachers of sparse alignment pretraining (SAP): the English terms and weights of a sentence pair.
 
 A teacher is a masked language model of SPLADE's type, or a LexicalTeacher, which is fitted on the English side of the
-bitext before training.
+bitext before training. The model that contrastive training starts from is a teacher of what it knows.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.splade import load_masked_language_model, take_off_decoder
 from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.model.checkpoint import Checkpoint, loading
+from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.model.pooling import max_logits
 from milco_pyserini.train.config import LEXICAL
 
@@ -111,6 +113,41 @@ class MaskedLanguageModelTeacher(nn.Module):
             padded = ~mask.all(dim=1, keepdim=True)
             highest = torch.where(padded, highest.clamp(min=0), highest)
         return highest
+
+
+class StartTeacher(nn.Module):
+    """The network that a run starts from, frozen: its logits of a text keep the terms of training from drifting.
+
+    Args:
+        model: MILCO's network; copied.
+        collate: tokenizes texts, to "input_ids" and "attention_mask".
+        max_length: tokens read per text.
+        vocabulary: the model's English tokens.
+    """
+
+    def __init__(
+        self,
+        model: MilcoModel,
+        collate: Callable[[Sequence[str], int], dict[str, Tensor]],
+        max_length: int,
+        vocabulary: Sequence[str],
+    ) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).requires_grad_(False).eval()
+        self.collate, self.max_length, self.vocabulary = collate, max_length, vocabulary
+
+    def train(self, mode: bool = True) -> "StartTeacher":
+        """Stay in eval mode."""
+        return super().train(False)
+
+    def prepare(self, pairs: Sequence[BitextPair]) -> dict[str, Tensor]:
+        """Tokenize B English sides, which may be in any language: input_ids and attention_mask, int64 [B, S]."""
+        return self.collate([pair.english for pair in pairs], self.max_length)
+
+    @torch.no_grad()
+    def targets(self, prepared: dict[str, Tensor]) -> Tensor:
+        """Return float32 [B, V_e]: logits before LogSat, negative ones kept."""
+        return self.model(**prepared).logits
 
 
 def open_english_model(name_or_path: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -1,0 +1,183 @@
+"""Topics and qrels from documents themselves: a title or a sentence searches for the document that it is taken from.
+
+A share of the documents is held out. A held-out document loses its title, and one of its sentences, before anything is
+encoded: both are topics, and the document is what they have to find among all others. The figures rank models on one
+collection; they are not those of users' queries.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+
+from milco_pyserini.console import counted
+from milco_pyserini.corpora import Document, Query
+from milco_pyserini.corpora.languages import FIELD, UNDETERMINED, detect_languages
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.io.files import atomic_file
+from milco_pyserini.io.qrels import Qrels
+
+HELD_OUT = 0.1
+# Fewer topics do not show a difference between two models, and fewer documents are found by chance.
+MIN_TOPICS, MIN_DOCUMENTS = 20, 50
+TITLE, SENTENCE = "title", "sentence"
+CORPUS, TOPICS, QRELS = "corpus.jsonl", "topics.tsv", "qrels.txt"
+
+_SENTENCE_END = re.compile(r"(?<=[.!?…।۔؟])\s+|(?<=[。！？])|\n+")
+# Bytes of a sentence that may be a query: a good proxy for its words in any script.
+_SHORTEST, _LONGEST = 30, 300
+# Sentences of a document from which one is taken, and bytes of a text that remains.
+_LEAST_SENTENCES, _LEAST_BYTES = 3, 60
+
+
+@dataclass(frozen=True)
+class KnownItems:
+    """A collection, without what its topics are taken from.
+
+    documents: all that are searched. held_out: ids of those that topics search for. duplicates: documents left out
+    because another one has their text. languages: of each topic, by its id. kinds: of each topic, TITLE or SENTENCE.
+    untitled: documents without a title. shared: sentences, and titles in lower case, of several documents.
+    """
+
+    documents: list[Document]
+    held_out: frozenset[str]
+    duplicates: int
+    untitled: int
+    topics: list[Query] = field(default_factory=list)
+    qrels: Qrels = field(default_factory=dict)
+    languages: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+
+    def training(self) -> Iterator[Document]:
+        """Yield the documents that are not held out."""
+        return (document for document in self.documents if document.id not in self.held_out)
+
+    def describe(self) -> Iterator[str]:
+        """Yield lines about the collection: its size and languages, and what it lacks."""
+        counts = Counter(map(language_of, self.documents))
+        listed = ", ".join(f"{language} {count:,}" for language, count in counts.most_common())
+        yield (
+            f"{counted(len(self.documents), 'document')} ({listed}), {len(self.held_out):,} held out with "
+            f"{counted(len(self.topics), 'topic')}"
+        )
+        if len(counts) == 1:
+            yield f"One language only, {next(iter(counts))}: search across languages is not part of it"
+        if self.duplicates:
+            yield f"Left out {counted(self.duplicates, 'document')} whose text another one has"
+        if self.untitled == len(self.documents):
+            yield "No document has a title: queries are sentences, headings and terms"
+        elif self.untitled:
+            yield f"{counted(self.untitled, 'document')} without a title"
+
+
+def language_of(document: Document) -> str:
+    """Return the language that a document states, or "und"."""
+    return str(document.fields.get(FIELD) or UNDETERMINED)
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, by the punctuation and the line ends of any script."""
+    return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]
+
+
+def fraction(*keys: object) -> float:
+    """Return a number from 0 to 1 that depends on the keys only, however many others are drawn."""
+    digest = blake2b("\t".join(map(str, keys)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def take_sentence(document: Document, shared: frozenset[str] | Mapping[str, int], seed: object) -> tuple[str, str]:
+    """Return a sentence of a document, and its text without it; two empty strings if it has none to spare.
+
+    shared: sentences that are not taken, because several documents have them.
+    """
+    parts = sentences(document.text)
+    fit = [
+        place
+        for place, part in enumerate(parts)
+        if _SHORTEST <= len(part.encode("utf-8", "surrogatepass")) <= _LONGEST and part not in shared
+    ]
+    if len(parts) < _LEAST_SENTENCES or not fit:
+        return "", ""
+    place = min(fit, key=lambda place: fraction(seed, document.id, place))
+    rest = " ".join(parts[:place] + parts[place + 1 :])
+    return (parts[place], rest) if len(rest) >= _LEAST_BYTES else ("", "")
+
+
+def make_known_items(documents: Iterable[Document], share: float = HELD_OUT, seed: int = 0) -> KnownItems:
+    """Hold out a share of documents, and make topics of them.
+
+    >>> text = "Town number {0} has a bridge. The bridge of town {0} is old. It is {0} meters long and made of stone."
+    >>> documents = [Document(str(n), f"Town {n}", text.format(n), {"lang": "en"}) for n in range(100)]
+    >>> made = make_known_items(documents, share=0.2)
+    >>> made.qrels[made.topics[0].id].keys() <= made.held_out
+    True
+
+    Passages of a document (DOCID#0, DOCID#1) are held out together. The language of a document without a field lang is
+    detected.
+
+    Raises:
+        MilcoError: there are too few documents, or too few topics for a test of significance.
+    """
+    kept: dict[str, Document] = {}
+    given = 0
+    for document in documents:
+        kept.setdefault(document.contents, document)
+        given += 1
+    if len(kept) < MIN_DOCUMENTS:
+        found = f"{counted(given, 'document')}, {len(kept):,} of them different"
+        raise MilcoError(f"{found}: at least {MIN_DOCUMENTS} are needed to hold some out")
+    collection = list(detect_languages(kept.values()))
+    counts = Counter(part for document in collection for part in {document.title.casefold(), *sentences(document.text)})
+    shared = frozenset(part for part, count in counts.items() if count > 1)
+    held = frozenset(
+        document.id for document in collection if fraction(seed, document.id.partition(PASSAGE_DELIMITER)[0]) < share
+    )
+    untitled = sum(not document.title for document in collection)
+    made = KnownItems(collection, held, given - len(kept), untitled, shared=shared)
+    for place, document in enumerate(collection):
+        if document.id in held:
+            collection[place] = _ask_for(document, made, seed)
+    if len(made.topics) < MIN_TOPICS:
+        fix = Message("Give more documents, or a larger {held_out}.")
+        rule = f"{counted(len(made.topics), 'topic')} of {counted(len(held), 'held-out document')}"
+        raise MilcoError(f"{rule}: a test of significance needs {MIN_TOPICS}", fix)
+    return made
+
+
+def _ask_for(document: Document, made: KnownItems, seed: object) -> Document:
+    """Add the topics of a held-out document; return it without them."""
+    sentence, rest = take_sentence(document, made.shared, seed)
+    text = rest or document.text
+    texts = {TITLE: document.title.strip(), SENTENCE: sentence}
+    if document.title.casefold() in made.shared or len(text) < _LEAST_BYTES:
+        texts[TITLE] = ""
+    language = language_of(document)
+    for kind, query in texts.items():
+        if query:
+            name = f"{language}-{kind}-{len(made.topics)}"
+            made.topics.append(Query(name, " ".join(query.split())))
+            made.qrels[name] = {document.id: 1}
+            made.languages[name], made.kinds[name] = language, kind
+    return replace(document, title="" if texts[TITLE] else document.title, text=text)
+
+
+def write_known_items(made: KnownItems, directory: Path) -> None:
+    """Write corpus.jsonl, topics.tsv and qrels.txt, which every command and trec_eval read."""
+    lines = {
+        CORPUS: (
+            json.dumps({"id": one.id, "title": one.title, "text": one.text, **one.fields}, ensure_ascii=False)
+            for one in made.documents
+        ),
+        TOPICS: (f"{topic.id}\t{topic.text}" for topic in made.topics),
+        QRELS: (f"{name} 0 {docid} 1" for name, grades in made.qrels.items() for docid in grades),
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, written in lines.items():
+        with atomic_file(directory / name, "w") as file:
+            file.writelines(f"{line}\n" for line in written)

@@ -1,0 +1,1 @@
+"""milco adapt: train a model on one's own documents, and measure whether it has become better for them."""

@@ -1,0 +1,163 @@
+"""Queries for training, from the documents themselves: titles, headings, mentions, sentences and terms."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.bitext import open_bitext
+from milco_pyserini.corpora.languages import UNDETERMINED
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.errors import ParameterError
+from milco_pyserini.eval.known_items import KnownItems, fraction, language_of, sentences, take_sentence
+from milco_pyserini.io.files import atomic_directory
+from milco_pyserini.sparse import SOURCE
+from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
+
+# Words of a title that is looked for in other documents, terms of a query, and bytes of a passage, at least or at most.
+_LEAST_WORDS, _MOST_WORDS, _TERMS, _LEAST_BYTES = 2, 6, 4, 60
+_ENCODED_AT_A_TIME = 128
+# Examples of a language in a file of its own, whose batches are of one language.
+_OWN_FILE = 64
+# Translations of a batch, which ParallelStream needs so many sentences for.
+LEAST_PAIRS = 300
+
+_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_PIECE = re.compile(r"m_(▁?)(\w+)")
+
+
+def training_examples(
+    made: KnownItems, encoder: MilcoEncoder, limit: int, seed: int
+) -> tuple[list[RetrievalExample], dict[str, int]]:
+    """Return up to limit queries with the passage that each is taken from, and the number of each kind.
+
+    The kinds take turns, and so do the documents of a kind, in an order that depends on ids and seed only. A document
+    that is held out takes no part.
+
+    Args:
+        encoder: whose strongest source terms of a document are a query.
+    """
+    documents = sorted(made.training(), key=lambda document: fraction(seed, document.id))
+    kinds = {
+        "titles": _titles(documents, made.shared),
+        "headings": _headings(documents),
+        "mentions": _mentions(documents, made.shared),
+        "sentences": _sentences(documents, made.shared, seed),
+        "terms": _terms(documents, encoder) if SOURCE in encoder.views else iter(()),
+    }
+    found: list[RetrievalExample] = []
+    counts = dict.fromkeys(kinds, 0)
+    while kinds and len(found) < limit:
+        for kind in list(kinds):
+            example = next(kinds[kind], None)
+            if example is None:
+                del kinds[kind]
+            elif len(found) < limit:
+                found.append(example)
+                counts[kind] += 1
+    return found, {kind: count for kind, count in counts.items() if count}
+
+
+def write_examples(examples: Sequence[RetrievalExample], directory: Path) -> None:
+    """Write a training set of each language, and one of all languages with few examples."""
+    files: dict[str, list[RetrievalExample]] = {}
+    for example in examples:
+        files.setdefault(f"documents.{example.language}.jsonl", []).append(example)
+    for name in list(files):
+        is_language = file_language(Path(name)) != UNDETERMINED
+        if (len(files) > 1 and (len(files[name]) < _OWN_FILE or not is_language)) or not is_language:
+            files.setdefault("documents.jsonl", []).extend(files.pop(name))
+    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
+        for name, listed in files.items():
+            (partial / name).write_bytes(b"".join(dump_example(example) + b"\n" for example in listed))
+
+
+def write_pairs(names: Sequence[str], made: KnownItems, directory: Path) -> int:
+    """Write sentence pairs without what topics and held-out documents have; return their number.
+
+    Raises MilcoError if too few remain.
+    """
+    held = [document.text for document in made.documents if document.id in made.held_out]
+    unseen = {part for text in held for part in sentences(text)} | {topic.text for topic in made.topics}
+    languages: dict[str, list[str]] = {}
+    for source in open_bitext(names):
+        for pair in source.pairs():
+            if not unseen & {" ".join(pair.text.split()), " ".join(pair.english.split())}:
+                line = "\t".join(" ".join(side.split()) for side in (pair.text, pair.english))
+                languages.setdefault(source.language, []).append(f"{line}\n")
+    count = sum(map(len, languages.values()))
+    if len({line.partition("\t")[2] for lines in languages.values() for line in lines}) < LEAST_PAIRS:
+        rule = (
+            f"{count:,} pairs that are not of held-out documents: at least {LEAST_PAIRS} different sentences are needed"
+        )
+        raise ParameterError("parallel", " ".join(names), rule)
+    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
+        for language, lines in languages.items():
+            (partial / f"{language}-en.tsv").write_text("".join(lines), encoding="utf-8")
+    return count
+
+
+def _example(document: Document, query: str, passage: str) -> RetrievalExample:
+    return RetrievalExample(language_of(document), " ".join(query.split()), (passage,), ())
+
+
+def _titles(documents: Sequence[Document], shared: frozenset[str]) -> Iterator[RetrievalExample]:
+    for document in documents:
+        if document.title.strip() and document.title.casefold() not in shared and _is_passage(document.text):
+            yield _example(document, document.title, document.text)
+
+
+def _headings(documents: Sequence[Document]) -> Iterator[RetrievalExample]:
+    """Yield Markdown's headings with their sections."""
+    for document in documents:
+        _, *parts = _HEADING.split(document.text)
+        for heading, section in zip(parts[::2], parts[1::2], strict=True):
+            if _is_passage(section):
+                yield _example(document, f"{document.title} {heading}", section.strip())
+
+
+def _mentions(documents: Sequence[Document], shared: frozenset[str]) -> Iterator[RetrievalExample]:
+    """Yield sentences that have the title of another document, as the texts of links do, with that document."""
+    titled: dict[tuple[str, ...], Document] = {}
+    for document in documents:
+        words = tuple(_WORD.findall(document.title.casefold()))
+        if _LEAST_WORDS <= len(words) <= _MOST_WORDS and document.title.casefold() not in shared:
+            titled[words] = document
+    for document in documents if titled else ():
+        for sentence in sentences(document.text):
+            words = tuple(_WORD.findall(sentence.casefold()))
+            spans = (
+                words[start : start + size]
+                for size in range(_MOST_WORDS, _LEAST_WORDS - 1, -1)
+                for start in range(len(words) - size + 1)
+            )
+            target = next((titled[span] for span in spans if span in titled), document)
+            if target is not document and len(words) > _MOST_WORDS and _is_passage(target.text):
+                yield _example(target, sentence, target.contents)
+                break
+
+
+def _sentences(documents: Sequence[Document], shared: frozenset[str], seed: int) -> Iterator[RetrievalExample]:
+    """Yield sentences with the rest of their document (inverse cloze task)."""
+    for document in documents:
+        sentence, rest = take_sentence(document, shared, seed)
+        if sentence:
+            yield _example(document, sentence, f"{document.title} {rest}".strip())
+
+
+def _terms(documents: Sequence[Document], encoder: MilcoEncoder) -> Iterator[RetrievalExample]:
+    """Yield the strongest terms of the source view, in the order of their weights, with the document."""
+    for start in range(0, len(documents), _ENCODED_AT_A_TIME):
+        some = documents[start : start + _ENCODED_AT_A_TIME]
+        vectors = encoder.encode_document([document.contents for document in some]).view(SOURCE)
+        for document, terms in zip(some, encoder.decode(vectors, top_k=4 * _TERMS), strict=True):
+            pieces = (_PIECE.fullmatch(term) for term, _ in terms)
+            # Pieces within a word are not words where words have spaces.
+            words = [piece[2] for piece in pieces if piece and (piece[1] or not piece[2].isascii())]
+            if len(words) >= _TERMS:
+                yield _example(document, " ".join(words[:_TERMS]), document.contents)
+
+
+def _is_passage(text: str) -> bool:
+    return len(text.encode("utf-8", "surrogatepass")) >= _LEAST_BYTES

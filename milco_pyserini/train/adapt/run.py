@@ -1,0 +1,240 @@
+"""Run milco adapt: hold out, make queries, mine, train with SCT, measure, and keep the model if it has gained."""
+
+import random
+import shutil
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from milco_pyserini import __version__
+from milco_pyserini.console import counted, log
+from milco_pyserini.corpora import open_corpus
+from milco_pyserini.corpora.bitext import open_bitext
+from milco_pyserini.corpora.languages import UNDETERMINED
+from milco_pyserini.encode.bm25 import BM25Encoder
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.errors import MilcoError
+from milco_pyserini.eval.known_items import KnownItems, make_known_items, write_known_items
+from milco_pyserini.io.artifact import Action, Artifact
+from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, remove_directory, write_json
+from milco_pyserini.io.locks import locked_file
+from milco_pyserini.model.checkpoint import Checkpoint, Kind
+from milco_pyserini.model.layouts import model_card
+from milco_pyserini.options import replace_options, validate
+from milco_pyserini.train.adapt.options import AdaptOptions
+from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
+from milco_pyserini.train.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
+from milco_pyserini.train.config import LEXICAL, SctConfig
+from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages, dump_example, open_retrieval
+from milco_pyserini.train.mining import mine_training_set
+from milco_pyserini.train.presets import ADAPT
+from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
+from milco_pyserini.train.run import MODEL, run_stage
+from milco_pyserini.train.scoring import score_training_set
+
+MANIFEST, WORK = "adapt.json", "work"
+_LOCK, _LOCK_LIMIT = ".lock", 30.0
+# Negatives of a query from each of BM25 and the model; a hit above this share of the positive's score may be relevant.
+_NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
+# Passages of a query whose scores a teacher gives; share of the batches that are translations.
+_SCORED_GROUP, _PARALLEL_SHARE = 4, 0.3
+# Lucene has no analyzer for it: texts are split at white space, as for this language.
+_OTHER_LANGUAGE = "yo"
+
+
+def adapt(options: AdaptOptions) -> None:
+    """Adapt a model to documents, as `milco adapt` does. An interrupted run resumes, a finished one is kept.
+
+    Raises:
+        MilcoError: before training, if an option, the documents or the model cannot be used, or the output directory
+            holds something else.
+    """
+    validate(options)
+    output, work = options.output, options.output / WORK
+    corpus = open_corpus(options.documents)
+    digest = corpus.check().digest
+    encoder = _load(options, options.encoder)
+    pairs = {f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)}
+    plan = {
+        "encoder": options.encoder,
+        "corpus_hash": digest,
+        **encoder.hashes,
+        **{name: getattr(options, name) for name in ("held_out", "steps", "batch_size", "seed", "teacher")},
+        **pairs,
+    }
+    recorded = read_json(output / MANIFEST) if _is_owned(output) else {}
+    found = Artifact(output, _is_owned, recorded.get("plan"), "gain" in recorded, in_place=True)
+    action = found.action(plan, options.overwrite)
+    if action is Action.KEEP:
+        found.keep()
+        log(recorded["result"])
+        return
+    made = make_known_items(corpus, options.held_out, options.seed)
+    for line in made.describe():
+        log(line)
+    if action is Action.REPLACE:
+        remove_directory(output)
+    output.mkdir(parents=True, exist_ok=True)
+    with locked_file(output / _LOCK, _LOCK_LIMIT):
+        write_json(output / MANIFEST, {"command": "adapt", "plan": plan, "version": __version__})
+        kinds = _prepare_data(options, made, encoder, work)
+        model = work / "training" / MODEL
+        collections, runs = collections_of(made), {}
+        for name, source in ((BEFORE, options.encoder), (AFTER, str(model))):
+            if name == AFTER:
+                run_stage(_training_config(options, encoder, work))
+            if not (work / f"{name}.json").is_file():
+                log(f"Searching the held-out topics with the model {name} training")
+                found_runs = search_all(_load(options, source), collections, work / name, options.batch_size)
+                write_json(work / f"{name}.json", found_runs)
+            runs[name] = read_json(work / f"{name}.json")
+        measured = Measured(made, collections, runs)
+        gain, result = measured.has_gained(), measured.verdict()
+        with atomic_directory(output, overwrite=True, is_owned=_is_owned) as directory:
+            if gain:
+                shutil.copytree(model, directory, dirs_exist_ok=True)
+                card = _card(options, made, kinds, result, encoder)
+                (directory / "README.md").write_text(card, encoding="utf-8")
+            measured.write(directory, f"{options.encoder}, adapted to {Path(options.documents).name}")
+            write_known_items(made, directory / "held-out")
+            state = {"command": "adapt", "plan": plan, "version": __version__, "gain": gain, "result": result}
+            write_json(directory / MANIFEST, state)
+    log(f"{result}. See {output / 'report.md'}")
+    if gain:
+        log(f"Wrote {output}. Next: milco encode --encoder {output} --corpus {options.documents}")
+    else:
+        log(f"{options.encoder} stays the model for {options.documents}")
+
+
+def _is_owned(path: Path) -> bool:
+    return is_json_with(path / MANIFEST, "command", "plan")
+
+
+def _load(options: AdaptOptions, name: str) -> MilcoEncoder:
+    return MilcoEncoder.from_pretrained(name, device=options.device, dtype=options.dtype)
+
+
+def _prepare_data(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path) -> dict[str, int]:
+    """Write training data with negatives, and a teacher's scores; return the number of queries by kind."""
+    queries, counts = work / "queries", work / "queries.json"
+    if options.parallel and not (work / "parallel").exists():
+        pairs = write_pairs(options.parallel, made, work / "parallel")
+        log(f"Translations: {counted(pairs, 'sentence pair')}")
+    if not counts.is_file():
+        shutil.rmtree(queries, ignore_errors=True)
+        limit = options.steps * options.batch_size
+        examples, kinds = training_examples(made, encoder, limit, options.seed)
+        if len(examples) < 2 * options.batch_size:
+            rule = f"{counted(len(examples), 'query', 'queries')} can be made of them"
+            raise MilcoError(f"{options.documents} has too few titles, sentences and terms to train on: {rule}")
+        write_examples(examples, queries)
+        write_json(counts, kinds)
+    kinds = read_json(counts)
+    log("Queries to train on: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
+    if not (work / "data").exists():
+        given: dict[str, Any] = {"negatives": _NEGATIVES, "depth": _DEPTH, "batch_size": options.batch_size}
+        given |= {"device": options.device, "max_score": _MAX_SCORE}
+        mined = [work / "mined"]
+        mine_training_set(
+            MineOptions(data=(str(queries),), output=mined[0], encoder=options.encoder, dtype=options.dtype, **given)
+        )
+        for path in sorted(queries.iterdir()):
+            source = RetrievalFile(path)
+            words = work / "bm25" / path.stem
+            _fit_bm25(source).save_pretrained(words)
+            mined.append(words / "mined")
+            mine_training_set(MineOptions(data=(str(path),), output=mined[-1], encoder=str(words), **given))
+        _write_mined(queries, mined, work / "data", options.seed)
+    if options.teacher is not None and not _is_dense(options.teacher):
+        scores = ScoreOptions(data=(str(work / "data"),), output=work / "scored", teacher=options.teacher)
+        if Checkpoint.open(options.teacher).kind is not Kind.OTHER:
+            scores = replace_options(scores, teacher=LEXICAL, encoder=options.teacher, bm25_weight=0.0)
+        score_training_set(replace_options(scores, device=options.device))
+    return kinds
+
+
+def _is_dense(teacher: str) -> bool:
+    """Return whether a teacher is a dense encoder: neither a sparse one nor a cross-encoder."""
+    checkpoint = Checkpoint.open(teacher).fetch()
+    names = checkpoint.config.get("architectures") or ()
+    return checkpoint.kind is Kind.OTHER and not any(name.endswith("ForSequenceClassification") for name in names)
+
+
+def _fit_bm25(source: RetrievalFile) -> BM25Encoder:
+    texts = list(distinct_passages(source))
+    try:
+        return BM25Encoder.fit(texts, source.language if source.language != UNDETERMINED else _OTHER_LANGUAGE)
+    except MilcoError:
+        return BM25Encoder.fit(texts, _OTHER_LANGUAGE)
+
+
+def _write_mined(queries: Path, mined: Sequence[Path], data: Path, seed: int) -> None:
+    """Write the training sets with negatives of all kinds in turn; a query without any gets another passage."""
+    negatives: dict[tuple[str, tuple[str, ...]], list[tuple[str, ...]]] = {}
+    for source in open_retrieval(mined):
+        for example in source.examples():
+            negatives.setdefault((example.query, example.positives), []).append(example.negatives)
+    with atomic_directory(data, overwrite=False, is_owned=lambda _: False) as partial:
+        for path in sorted(queries.iterdir()):
+            source, draw = RetrievalFile(path), random.Random(f"{seed} {path.name}")
+            passages = list(distinct_passages(source))
+            lines = []
+            for example in source.examples():
+                rows = zip_longest(*negatives.get((example.query, example.positives), []))
+                found = tuple(dict.fromkeys(text for row in rows for text in row if text is not None))
+                while not found:
+                    found = tuple(text for text in (draw.choice(passages),) if text not in example.positives)
+                lines.append(dump_example(example._replace(negatives=found)) + b"\n")
+            (partial / path.name).write_bytes(b"".join(lines))
+
+
+def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path) -> SctConfig:
+    names = [name for name, _ in encoder.model.named_parameters()]
+    rates = (
+        rate
+        for rate in ADAPT.optimizer.part_rates
+        if any(name.startswith(f"{rate.partition('=')[0]}.") for name in names)
+    )
+    values: dict[str, Any] = {
+        "model": options.encoder,
+        "output": work / "training",
+        "data": (str(work / "data"),),
+        "parallel": (f"{work / 'parallel'}={_PARALLEL_SHARE}",) if options.parallel else (),
+        "part_rates": tuple(rates),
+        "device": "cpu" if options.device == "cpu" else "auto",
+        **{name: getattr(options, name) for name in ("steps", "batch_size", "seed")},
+    }
+    if options.teacher is not None:
+        dense = _is_dense(options.teacher)
+        values |= (
+            {"dense_teacher": options.teacher}
+            if dense
+            else {
+                "data": (str(work / "scored"),),
+                "loss": "kd",
+                "group_size": _SCORED_GROUP,
+            }
+        )
+    return replace_options(ADAPT, **values)
+
+
+def _card(options: AdaptOptions, made: KnownItems, kinds: dict[str, int], result: str, encoder: MilcoEncoder) -> str:
+    """Return the card of the adapted model: the one of any checkpoint, and what it was adapted from and to."""
+    described = "\n".join(f"- {line}" for line in made.describe())
+    listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    parallel = (
+        f"- translations: {', '.join(Path(name).name for name in options.parallel)}\n" if options.parallel else ""
+    )
+    return f"""{model_card(encoder.config)}
+## Adapted
+
+- base: {options.encoder} (weights {encoder.hashes["weight_hash"]})
+- documents: {Path(options.documents).name}
+{described}
+- queries to train on: {listed}
+{parallel}- how: `milco adapt` of milco_pyserini {__version__}, {options.steps:,} steps of {options.batch_size} \
+queries, contrast with BM25's and the model's hard negatives, terms kept by the base's own, teacher \
+{options.teacher or "the base"}, seed {options.seed}
+- {result} (report.md)
+"""

@@ -24,6 +24,8 @@ rerun: runs a command again that has succeeded, next to leftovers of a killed ru
     remove the leftovers.
 memory: kills pairs of agents that write one memory of milco serve at random moments, 100 agents in all. Notes that were
     acknowledged must be there, those that were forgotten must not, and the memory must be intact.
+adapt: kills milco adapt at 20 random moments, from reading to the last file, and runs it again. The model, its card and
+    its report must be those of a run that was not killed. The model is kept whether it has gained or not.
 planted: runs commands that start other processes in a directory with modules that have the names of others. None may
     be imported.
 inputs: runs commands on the inputs of broken_inputs.py. A command must end in time with exit code 2 and one line that
@@ -58,7 +60,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from broken_checkpoints import CHECKPOINTS, Change, load_checkpoint, write_checkpoint
+from broken_checkpoints import CHECKPOINTS, PIECES, Change, load_checkpoint, write_checkpoint
 from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
 from server_faults import server_trials
 
@@ -79,13 +81,15 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
 INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server", "memory")
+STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server", "memory", "adapt")
 SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
 _MEMORY = 16 << 30
 # Pairs of agents that are killed, and the most steps of the first of a pair.
 _PAIRS, _STEPS = 50, 6
+# Adaptations that are killed.
+_ADAPTATIONS = 20
 _OTHER_VALUES: tuple[Any, ...] = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
@@ -438,6 +442,52 @@ def memory(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
     log(f"{len(kept):,} notes were acknowledged, {len(gone):,} of them forgotten")
 
 
+def adapt(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
+    """Kill the adaptation of a tiny model."""
+    import torch
+
+    # A forked process has no other threads than the one that forked.
+    torch.set_num_threads(1)
+    write_checkpoint(workdir / "tiny")
+    draw = random.Random(SEED)
+    with (workdir / "docs.jsonl").open("wb") as file:
+        for number in range(120):
+            title, *texts = (" ".join(f"w{draw.randrange(PIECES)}" for _ in range(9)) for _ in range(6))
+            record = {"id": f"d{number}", "title": title, "text": ". ".join(texts) + ".", "lang": "en"}
+            file.write(orjson.dumps(record) + b"\n")
+    line = f"adapt {workdir}/docs.jsonl --encoder {workdir}/tiny --held-out .25 --steps 6 --batch-size 4 --device cpu "
+    arguments = [*line.split(), "--output", "out"]
+
+    def run(place: Path, moment: float = 0) -> CommandResult:
+        place.mkdir(exist_ok=True)
+        return _run(arguments, place, moment=moment, prepare=_keep_every_model)
+
+    started = time.monotonic()
+    _expect_success(run(workdir / "reference"), line)
+    seconds, expected = time.monotonic() - started, _files(workdir / "reference")
+    for number in range(_ADAPTATIONS):
+        moment, place = draw.uniform(0, seconds), workdir / f"adapted-{number}"
+        run(place, moment)
+        before = f"{len(_files(place))} files"
+        ended = run(place)
+        found = _files(place)
+        problem = f"ended with {ended.code}: {_last_line(ended)}" if ended.code else ""
+        differing = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        problem = problem or (f"{', '.join(differing[:3])} differ" if differing else "")
+        shutil.rmtree(place)
+        yield "milco adapt", Trial(f"killed after {moment:.1f} of {seconds:.1f} s, {before}", problem)
+
+
+def _keep_every_model() -> None:
+    from milco_pyserini.train.adapt.report import Measured
+
+    Measured.has_gained = lambda self: True  # type: ignore[method-assign]
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
 def _start_agent(notes: Path, name: str) -> tuple[int, Any]:
     """Start a process that remembers and forgets notes until it is killed; return it and what it acknowledges."""
     reading, writing = os.pipe()
@@ -468,7 +518,9 @@ async def _write_notes(notes: Path, name: str, output: Any) -> None:
             output.write(f"forgotten {ids.pop(0)}\n")
 
 
-STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server, memory), strict=True))
+STATE_SUITES = dict(
+    zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server, memory, adapt), strict=True)
+)
 _UPDATED = ("lucene", "exact", "qdrant")
 _RERUN = {
     **{
@@ -635,7 +687,7 @@ def preload() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     for command in _COMMANDS:
         MAINS.get(command)
-    for name in ("encode.encoder", "index.directory", "search.topics", "train.run"):
+    for name in ("encode.encoder", "index.directory", "search.topics", "train.run", "train.adapt.run"):
         __import__(f"milco_pyserini.{name}")
 
 

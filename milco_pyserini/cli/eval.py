@@ -1,7 +1,7 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log, warn
-from milco_pyserini.errors import MilcoError, shown, validate_name, validate_unique
+from milco_pyserini.errors import MilcoError, ParameterError, shown, validate_name, validate_unique
+from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.eval.significance import CORRECTIONS, NO_TEST, TESTS
-from milco_pyserini.io.files import atomic_file, validate_output_file
+from milco_pyserini.io.files import (
+    atomic_directory,
+    atomic_file,
+    validate_output_directory,
+    validate_output_file,
+)
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
 
 PROG = "milco eval"
 _FAIRNESS = "language fairness"
+_KNOWN_ITEMS = "topics from documents"
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,13 @@ class EvalOptions:
 
     --fairness measures language fairness of runs over multilingual collections:
       --run runs/sample.txt --qrels sample --fairness
+
+    --make writes topics and qrels for documents without judgments, to compare models on:
+      --make docs.jsonl --output made
     """
 
-    run: tuple[Path, ...] = option(metavar="FILE", help="TREC or MS MARCO runs, plain or .gz")
-    qrels: tuple[str, ...] = option(metavar="NAME|FILE", help="qrels: one for all runs, or one for each")
+    run: tuple[Path, ...] = option((), metavar="FILE", help="TREC or MS MARCO runs, plain or .gz")
+    qrels: tuple[str, ...] = option((), metavar="NAME|FILE", help="qrels: one for all runs, or one for each")
     measures: tuple[str, ...] = option(
         ("nDCG@10", "R@100"),
         names=("-m",),
@@ -56,7 +66,7 @@ class EvalOptions:
     test: str = option("t", choices=(*TESTS, NO_TEST), metavar="TEST", help=f"{', '.join(TESTS)} or {NO_TEST}")
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
     format: str = option("text", choices=(*FORMATS, "json"), help="format of the table")
-    output: Path | None = option(None, metavar="FILE", help="file for the table (default: stdout)")
+    output: Path | None = option(None, metavar="PATH", help="file for the table (default: stdout); directory of --make")
     overwrite: bool = option(False, help="replace an existing --output")
     fairness: bool = option(
         False,
@@ -73,6 +83,28 @@ class EvalOptions:
         help="corpora of the documents, each of one language (neuclir-fa neuclir-ru neuclir-zh), or with a field lang "
         "(default: ids begin with the language, as ar-07)",
     )
+    make: str | None = option(
+        None,
+        group=_KNOWN_ITEMS,
+        metavar="NAME|PATH",
+        excludes=("run", "qrels"),
+        help="make topics and qrels of a corpus: titles and sentences that are taken out of some of its documents",
+    )
+    held_out: float = option(
+        HELD_OUT,
+        group=_KNOWN_ITEMS,
+        metavar="SHARE",
+        above=0,
+        maximum=0.5,
+        requires="make",
+        help="share of the documents whose titles and sentences are topics",
+    )
+
+    def conflicts(self) -> Iterator[MilcoError]:
+        """Yield an error for each option that is missing."""
+        for name in ("run", "qrels") if self.make is None else ("output",):
+            if not getattr(self, name):
+                yield ParameterError(name, None, "is required")
 
 
 @dataclass(frozen=True)
@@ -87,7 +119,26 @@ def _list_measures(options: MeasuresOptions) -> None:
     sys.stdout.write(render(measures_table()))
 
 
+def _make(options: EvalOptions, output: Path) -> None:
+    from milco_pyserini.corpora import open_corpus
+    from milco_pyserini.eval.known_items import CORPUS, QRELS, TOPICS, make_known_items, write_known_items
+
+    def is_made(path: Path) -> bool:
+        return all((path / name).is_file() for name in (CORPUS, TOPICS, QRELS))
+
+    validate_output_directory(output, options.overwrite, is_made)
+    made = make_known_items(open_corpus(str(options.make)), options.held_out)
+    for line in made.describe():
+        log(line)
+    with atomic_directory(output, options.overwrite, is_made) as directory:
+        write_known_items(made, directory)
+    log(f"Wrote {output}. Next: milco encode --encoder NAME --corpus {output / CORPUS}")
+
+
 def _evaluate(options: EvalOptions) -> None:
+    if options.make is not None and options.output is not None:
+        _make(options, options.output)
+        return
     from milco_pyserini.eval.measures import parse_measures
 
     measures = [str(measure) for measure in parse_measures(options.measures)]

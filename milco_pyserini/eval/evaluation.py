@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MEASURES = ("nDCG@10", "R@100")
 CONFIDENCE = 0.95
+# Share of the documents of a collection that topics are made of.
+HELD_OUT = 0.1
 Run = Mapping[str, Mapping[str, float]]
 QrelsMapping = Mapping[str, Mapping[str, int]]
 

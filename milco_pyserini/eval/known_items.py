@@ -8,7 +8,7 @@ collection; they are not those of users' queries.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -18,10 +18,10 @@ from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.languages import FIELD, UNDETERMINED, detect_languages
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.errors import Message, MilcoError
+from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.qrels import Qrels
 
-HELD_OUT = 0.1
 # Fewer topics do not show a difference between two models, and fewer documents are found by chance.
 MIN_TOPICS, MIN_DOCUMENTS = 20, 50
 TITLE, SENTENCE = "title", "sentence"
@@ -91,7 +91,7 @@ def fraction(*keys: object) -> float:
     return int.from_bytes(digest) / 2**64
 
 
-def take_sentence(document: Document, shared: frozenset[str] | Mapping[str, int], seed: object) -> tuple[str, str]:
+def take_sentence(document: Document, shared: frozenset[str]) -> tuple[str, str]:
     """Return a sentence of a document, and its text without it; two empty strings if it has none to spare.
 
     shared: sentences that are not taken, because several documents have them.
@@ -104,12 +104,12 @@ def take_sentence(document: Document, shared: frozenset[str] | Mapping[str, int]
     ]
     if len(parts) < _LEAST_SENTENCES or not fit:
         return "", ""
-    place = min(fit, key=lambda place: fraction(seed, document.id, place))
+    place = min(fit, key=lambda place: fraction(document.id, place))
     rest = " ".join(parts[:place] + parts[place + 1 :])
     return (parts[place], rest) if len(rest) >= _LEAST_BYTES else ("", "")
 
 
-def make_known_items(documents: Iterable[Document], share: float = HELD_OUT, seed: int = 0) -> KnownItems:
+def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> KnownItems:
     """Hold out a share of documents, and make topics of them.
 
     >>> text = "Town number {0} has a bridge. The bridge of town {0} is old. It is {0} meters long and made of stone."
@@ -118,8 +118,8 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT, see
     >>> made.qrels[made.topics[0].id].keys() <= made.held_out
     True
 
-    Passages of a document (DOCID#0, DOCID#1) are held out together. The language of a document without a field lang is
-    detected.
+    The choice depends on ids only. Passages of a document (DOCID#0, DOCID#1) are held out together. The language of a
+    document without a field lang is detected.
 
     Raises:
         MilcoError: there are too few documents, or too few topics for a test of significance.
@@ -136,13 +136,13 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT, see
     counts = Counter(part for document in collection for part in {document.title.casefold(), *sentences(document.text)})
     shared = frozenset(part for part, count in counts.items() if count > 1)
     held = frozenset(
-        document.id for document in collection if fraction(seed, document.id.partition(PASSAGE_DELIMITER)[0]) < share
+        document.id for document in collection if fraction(document.id.partition(PASSAGE_DELIMITER)[0]) < share
     )
     untitled = sum(not document.title for document in collection)
     made = KnownItems(collection, held, given - len(kept), untitled, shared=shared)
     for place, document in enumerate(collection):
         if document.id in held:
-            collection[place] = _ask_for(document, made, seed)
+            collection[place] = _ask_for(document, made)
     if len(made.topics) < MIN_TOPICS:
         fix = Message("Give more documents, or a larger {held_out}.")
         rule = f"{counted(len(made.topics), 'topic')} of {counted(len(held), 'held-out document')}"
@@ -150,9 +150,9 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT, see
     return made
 
 
-def _ask_for(document: Document, made: KnownItems, seed: object) -> Document:
+def _ask_for(document: Document, made: KnownItems) -> Document:
     """Add the topics of a held-out document; return it without them."""
-    sentence, rest = take_sentence(document, made.shared, seed)
+    sentence, rest = take_sentence(document, made.shared)
     text = rest or document.text
     texts = {TITLE: document.title.strip(), SENTENCE: sentence}
     if document.title.casefold() in made.shared or len(text) < _LEAST_BYTES:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from milco_pyserini.defaults import MINI
-from milco_pyserini.eval.known_items import HELD_OUT
+from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.options import DeviceOptions, option
 
 

@@ -19,7 +19,7 @@ _LEAST_WORDS, _MOST_WORDS, _TERMS, _LEAST_BYTES = 2, 6, 4, 60
 _ENCODED_AT_A_TIME = 128
 # Examples of a language in a file of its own, whose batches are of one language.
 _OWN_FILE = 64
-# Translations of a batch, which ParallelStream needs so many sentences for.
+# Sentences that a stream of translations needs for a batch.
 LEAST_PAIRS = 300
 
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
@@ -43,7 +43,7 @@ def training_examples(
         "titles": _titles(documents, made.shared),
         "headings": _headings(documents),
         "mentions": _mentions(documents, made.shared),
-        "sentences": _sentences(documents, made.shared, seed),
+        "sentences": _sentences(documents, made.shared),
         "terms": _terms(documents, encoder) if SOURCE in encoder.views else iter(()),
     }
     found: list[RetrievalExample] = []
@@ -138,10 +138,10 @@ def _mentions(documents: Sequence[Document], shared: frozenset[str]) -> Iterator
                 break
 
 
-def _sentences(documents: Sequence[Document], shared: frozenset[str], seed: int) -> Iterator[RetrievalExample]:
+def _sentences(documents: Sequence[Document], shared: frozenset[str]) -> Iterator[RetrievalExample]:
     """Yield sentences with the rest of their document (inverse cloze task)."""
     for document in documents:
-        sentence, rest = take_sentence(document, shared, seed)
+        sentence, rest = take_sentence(document, shared)
         if sentence:
             yield _example(document, sentence, f"{document.title} {rest}".strip())
 

@@ -3,7 +3,7 @@
 import random
 import shutil
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ MANIFEST, WORK = "adapt.json", "work"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
 # Negatives of a query from each of BM25 and the model; a hit above this share of the positive's score may be relevant.
 _NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
+# Queries whose scores give the temperature: a positive is to be this many logits above the other passages.
+_SCALED, _LOGITS = 128, 8.0
 # Passages of a query whose scores a teacher gives; share of the batches that are translations.
 _SCORED_GROUP, _PARALLEL_SHARE = 4, 0.3
 # Lucene has no analyzer for it: texts are split at white space, as for this language.
@@ -70,7 +72,7 @@ def adapt(options: AdaptOptions) -> None:
         found.keep()
         log(recorded["result"])
         return
-    made = make_known_items(corpus, options.held_out, options.seed)
+    made = make_known_items(corpus, options.held_out)
     for line in made.describe():
         log(line)
     if action is Action.REPLACE:
@@ -203,6 +205,9 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path) -
         "parallel": (f"{work / 'parallel'}={_PARALLEL_SHARE}",) if options.parallel else (),
         "part_rates": tuple(rates),
         "device": "cpu" if options.device == "cpu" else "auto",
+        "query_max_length": min(ADAPT.training_data.query_max_length, encoder.config.query_max_length),
+        "passage_max_length": min(ADAPT.training_data.passage_max_length, encoder.config.passage_max_length),
+        "score_temperature": _temperature(encoder, work / "data"),
         **{name: getattr(options, name) for name in ("steps", "batch_size", "seed")},
     }
     if options.teacher is not None:
@@ -217,6 +222,16 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path) -
             }
         )
     return replace_options(ADAPT, **values)
+
+
+def _temperature(encoder: MilcoEncoder, data: Path) -> float:
+    """Return a divisor of scores for contrast: checkpoints differ in the scale of their scores."""
+    examples = [one for source in open_retrieval([data]) for one in islice(source.examples(), _SCALED)][:_SCALED]
+    scores = encoder.similarity([one.query for one in examples], [one.positives[0] for one in examples])
+    own = scores.diagonal().mean()
+    others = (scores.sum() - scores.trace()) / max(1, scores.size - len(scores))
+    # Two digits do not depend on the processor.
+    return float(f"{max(own - others, 1e-3) / _LOGITS:.2g}")
 
 
 def _card(options: AdaptOptions, made: KnownItems, kinds: dict[str, int], result: str, encoder: MilcoEncoder) -> str:

@@ -33,7 +33,7 @@ MODULES = (
 SECTIONS = {
     "Guide": "README python encoding indexing hybrid export cluster serving memory deployment seismic checkpoints",
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
-    "Research": "training reproducing",
+    "Research": "adapt training reproducing",
     "Reference": "reference/milco_pyserini formats glossary",
     "Development": "extending decisions",
 }

@@ -123,12 +123,12 @@ def test_misspelled_topics_differ(made: KnownItems) -> None:
 def test_without_a_gain_there_is_a_report_and_no_model(
     docs: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """It says so in one sentence, ends well, and has nothing to do when it runs again."""
+    """It states so in one sentence, ends well, and has nothing to do when it runs again."""
     output = tmp_path / "adapted"
     command = [str(docs), "--output", str(output), "--held-out", ".25", *SHORT]
     assert main(command) == 0
-    said = capfd.readouterr().err
-    assert "150 documents (en 50, de 50, sw 50)" in said and "No gain, no model" in said
+    printed = capfd.readouterr().err
+    assert "150 documents (en 50, de 50, sw 50)" in printed and "No gain, no model" in printed
     assert {path.name for path in output.iterdir()} == {"adapt.json", "held-out", "report.html", "report.md"}
     report = (output / "report.md").read_text(encoding="utf-8")
     assert "nDCG@10" in report and "sample misspelled" in report and "| de " in report
@@ -140,7 +140,7 @@ def test_without_a_gain_there_is_a_report_and_no_model(
     assert "--overwrite" in capfd.readouterr().err
 
 
-def test_a_better_model_says_what_it_was_adapted_from(
+def test_a_better_model_states_what_it_was_adapted_from(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The output is a checkpoint with a card."""

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
@@ -133,7 +134,7 @@ def write_documents(pages: dict[str, dict[str, Page]], directory: Path) -> None:
             }
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     for language in pages.keys() - {"en"}:
-        lines = {}
+        lines: dict[str, None] = {}
         for page in (page for page in pages[language].values() if is_trained(page)):
             english = pages.get("en", {}).get(page.name)
             if english and len(english.paragraphs) == len(page.paragraphs):
@@ -193,7 +194,8 @@ def command(options: AdaptTrialOptions) -> int:
     for source, target in results[0]:
         groups[f"{source}, own language" if source == target else f"{source}, other languages"].append((source, target))
         groups["all, own language" if source == target else "all, other languages"].append((source, target))
-    rows, p_values = [], {}
+    rows: list[list[Any]] = []
+    p_values = {}
     for name, pairs_of in sorted(groups.items()):
         before, after = ([value for pair in pairs_of for value in result[pair].values()] for result in results)
         p_values[len(rows), 2] = paired_test("t", before, after)

@@ -313,3 +313,26 @@ def test_the_curve_has_a_row_per_step_and_engine(
         *[["index", "20"], ["search", "20"]] * engines,
     ]
     assert all(float(row["MB"]) > 0 for row in rows) and picture.is_file()
+
+
+def test_pages_are_split_by_name_in_all_languages(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is trained on or measured, whatever its language; an untranslated page is neither."""
+    adapt = load("adapt")
+    monkeypatch.setattr(adapt, "LANGUAGES", ("en", "es"))
+    monkeypatch.setattr(adapt, "MODULES", ("swriter/guide",))
+    for code, word in (("en-US", "page"), ("es", "página")):
+        directory = tmp_path / "usr/share/libreoffice/help" / code / "text/swriter/guide"
+        directory.mkdir(parents=True)
+        for number in range(20):
+            name = "page" if number == 0 else word
+            parts = "".join(f"<p>Text {part} of the {name} {number}, with its number.</p>" for part in range(3))
+            page = f'<title>{word} {number}</title><div id="DisplayArea">{parts}</div>'
+            (directory / f"{number}.html").write_text(page, encoding="utf-8")
+    pages = adapt.read_help(tmp_path)
+    assert len(pages["en"]) == 20 and pages["en"].keys() - pages["es"].keys() == {"swriter/guide/0.html"}
+    adapt.write_documents(pages, tmp_path / "out")
+    records = [orjson.loads(line) for line in (tmp_path / "out" / "docs.jsonl").read_bytes().splitlines()]
+    trained = {record["id"].partition(":")[2] for record in records}
+    assert 0 < len(trained) < 20 and trained == {page.name for page in pages["en"].values() if adapt.is_trained(page)}
+    pairs = (tmp_path / "out" / "pairs" / "es-en.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(pairs) == 3 * (len(trained) - ("swriter/guide/0.html" in trained))

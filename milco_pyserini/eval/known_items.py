@@ -39,8 +39,8 @@ class KnownItems:
     """A collection, without what its topics are taken from.
 
     documents: all that are searched. held_out: ids of those that topics search for. duplicates: documents left out
-    because another one has their text. languages: of each topic, by its id. kinds: of each topic, TITLE or SENTENCE.
-    untitled: documents without a title. shared: sentences, and titles in lower case, of several documents.
+    because another one has their text. untitled: documents without a title. topics: their ids are LANG-KIND-NUMBER.
+    shared: sentences, and titles in lower case, of several documents.
     """
 
     documents: list[Document]
@@ -49,8 +49,6 @@ class KnownItems:
     untitled: int
     topics: list[Query] = field(default_factory=list)
     qrels: Qrels = field(default_factory=dict)
-    languages: dict[str, str] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
 
     def training(self) -> Iterator[Document]:
@@ -157,13 +155,11 @@ def _ask_for(document: Document, made: KnownItems) -> Document:
     texts = {TITLE: document.title.strip(), SENTENCE: sentence}
     if document.title.casefold() in made.shared or len(text) < _LEAST_BYTES:
         texts[TITLE] = ""
-    language = language_of(document)
     for kind, query in texts.items():
         if query:
-            name = f"{language}-{kind}-{len(made.topics)}"
+            name = f"{language_of(document)}-{kind}-{len(made.topics)}"
             made.topics.append(Query(name, " ".join(query.split())))
             made.qrels[name] = {document.id: 1}
-            made.languages[name], made.kinds[name] = language, kind
     return replace(document, title="" if texts[TITLE] else document.title, text=text)
 
 

@@ -130,6 +130,7 @@ class ContrastOptions:
         None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"
     )
     source_drop_special: bool = _source_view(False, help="leave <s>, </s> and unknown tokens out of the source view")
+    within_limits: bool = _loss(False, help="contrast only the strongest terms that the checkpoint's limits leave")
     teacher: str = _loss(
         LEXICAL,
         metavar="NAME",

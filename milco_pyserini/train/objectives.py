@@ -224,6 +224,12 @@ class ContrastiveLoss(nn.Module):
             echoes = [cast(Tensor, echo) for _, echo in outputs]
             views[SOURCE] = source_views(tokens, ids, echoes, self.model.config.source_pool, dropped)
             source_terms = [(view.detach() > 0).sum(dim=1) for view in views[SOURCE]]
+        if self.config.within_limits:
+            for view, sides in views.items():
+                views[view] = [
+                    strongest(side, term_limit(self.model.config, view, name == "query"))
+                    for name, side in zip(batches, sides, strict=True)
+                ]
         monitored = zip(batches, pivots, source_terms, strict=True)
         return views, {name: (pivot.detach(), source) for name, pivot, source in monitored}, logits
 
@@ -259,6 +265,19 @@ class ContrastiveLoss(nn.Module):
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
         return losses.info_nce((student / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
+
+
+def term_limit(config: Any, view: str, is_query: bool) -> int | None:
+    """Return how many terms of a view a checkpoint keeps of a text, or None for all."""
+    limits: list[int | None] = [getattr(config, f"{view}_top_k"), getattr(config, f"query_{view}_top_k")]
+    return min((limit for limit in limits[: 1 + is_query] if limit is not None), default=None)
+
+
+def strongest(view: Tensor, limit: int | None) -> Tensor:
+    """Return a view, float [B, V], with 0 for all but the limit's number of its strongest terms."""
+    if limit is None or limit >= view.shape[1]:
+        return view
+    return torch.where(view >= view.topk(limit, dim=1).values[:, -1:], view, 0.0)
 
 
 def forward_pass(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> MilcoOutput:

@@ -148,6 +148,7 @@ ADAPT = replace_options(
     preset="adapt",
     views=("pivot", "source"),
     teacher=START,
+    within_limits=True,
     group_size=2,
     lambda_query=1e-3,
     lambda_passage=1e-3,
@@ -164,7 +165,7 @@ ADAPT = replace_options(
 
 PRESETS: dict[str, SapConfig | SctConfig] = {
     preset.preset: preset
-    for preset in (PAPER_SAP, PAPER_SCT, AUTHORS_SAP, AUTHORS_SCT, PARALLEL_SCT, MINI_SAP, MINI_SCT)
+    for preset in (PAPER_SAP, PAPER_SCT, AUTHORS_SAP, AUTHORS_SCT, PARALLEL_SCT, MINI_SAP, MINI_SCT, ADAPT)
 }
 
 

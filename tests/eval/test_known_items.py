@@ -53,9 +53,9 @@ def test_passages_of_a_document_are_held_out_together() -> None:
 
 
 def test_a_title_of_several_documents_is_not_a_topic() -> None:
-    """What several documents have identifies none."""
+    """A title that several documents have identifies none."""
     made = make_known_items([Document(one.id, "Introduction", one.text, one.fields) for one in TOWNS])
-    assert set(made.kinds.values()) == {"sentence"}
+    assert {topic.id.split("-")[1] for topic in made.topics} == {"sentence"}
 
 
 def test_describes_what_a_collection_lacks() -> None:

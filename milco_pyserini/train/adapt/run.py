@@ -57,6 +57,7 @@ def adapt(options: AdaptOptions) -> None:
     corpus = open_corpus(options.documents)
     digest = corpus.check().digest
     encoder = _load(options, options.encoder)
+    is_dense = options.teacher is not None and _is_dense(options.teacher)
     pairs = {f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)}
     plan = {
         "encoder": options.encoder,
@@ -80,12 +81,12 @@ def adapt(options: AdaptOptions) -> None:
     output.mkdir(parents=True, exist_ok=True)
     with locked_file(output / _LOCK, _LOCK_LIMIT):
         write_json(output / MANIFEST, {"command": "adapt", "plan": plan, "version": __version__})
-        kinds = _prepare_data(options, made, encoder, work)
+        kinds = _prepare_data(options, made, encoder, work, is_dense)
         model = work / "training" / MODEL
         collections, runs = collections_of(made), {}
         for name, source in ((BEFORE, options.encoder), (AFTER, str(model))):
             if name == AFTER:
-                run_stage(_training_config(options, encoder, work))
+                run_stage(_training_config(options, encoder, work, is_dense))
             if not (work / f"{name}.json").is_file():
                 log(f"Searching the held-out topics with the model {name} training")
                 found_runs = search_all(_load(options, source), collections, work / name, options.batch_size)
@@ -117,7 +118,9 @@ def _load(options: AdaptOptions, name: str) -> MilcoEncoder:
     return MilcoEncoder.from_pretrained(name, device=options.device, dtype=options.dtype)
 
 
-def _prepare_data(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path) -> dict[str, int]:
+def _prepare_data(
+    options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path, is_dense: bool
+) -> dict[str, int]:
     """Write training data with negatives, and a teacher's scores; return the number of queries by kind."""
     queries, counts = work / "queries", work / "queries.json"
     if options.parallel and not (work / "parallel").exists():
@@ -148,7 +151,7 @@ def _prepare_data(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder
             mined.append(words / "mined")
             mine_training_set(MineOptions(data=(str(path),), output=mined[-1], encoder=str(words), **given))
         _write_mined(queries, mined, work / "data", options.seed)
-    if options.teacher is not None and not _is_dense(options.teacher):
+    if options.teacher is not None and not is_dense:
         scores = ScoreOptions(data=(str(work / "data"),), output=work / "scored", teacher=options.teacher)
         if Checkpoint.open(options.teacher).kind is not Kind.OTHER:
             scores = replace_options(scores, teacher=LEXICAL, encoder=options.teacher, bm25_weight=0.0)
@@ -191,7 +194,7 @@ def _write_mined(queries: Path, mined: Sequence[Path], data: Path, seed: int) ->
             (partial / path.name).write_bytes(b"".join(lines))
 
 
-def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path) -> SctConfig:
+def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, is_dense: bool) -> SctConfig:
     names = [name for name, _ in encoder.model.named_parameters()]
     rates = (
         rate
@@ -210,17 +213,10 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path) -
         "score_temperature": _temperature(encoder, work / "data"),
         **{name: getattr(options, name) for name in ("steps", "batch_size", "seed")},
     }
-    if options.teacher is not None:
-        dense = _is_dense(options.teacher)
-        values |= (
-            {"dense_teacher": options.teacher}
-            if dense
-            else {
-                "data": (str(work / "scored"),),
-                "loss": "kd",
-                "group_size": _SCORED_GROUP,
-            }
-        )
+    if is_dense:
+        values |= {"dense_teacher": options.teacher}
+    elif options.teacher is not None:
+        values |= {"data": (str(work / "scored"),), "loss": "kd", "group_size": _SCORED_GROUP}
     return replace_options(ADAPT, **values)
 
 

@@ -145,7 +145,7 @@ MINI_SCT = replace_options(
 # from keeps its terms English.
 ADAPT = replace_options(
     MINI_SCT,
-    preset="adapt",
+    preset="adapt-sct",
     views=("pivot", "source"),
     teacher=START,
     within_limits=True,

@@ -18,9 +18,11 @@ from milco_pyserini.train.adapt.queries import training_examples, write_examples
 from milco_pyserini.train.adapt.report import HELD_OUT, Collection, Measured, misspelled
 from milco_pyserini.train.presets import ADAPT
 from milco_pyserini.train.stages import prepare_sct
+from milco_pyserini.train.trainer import TrainingTask
 
 TINY = GOLDEN / "ckpt_distillation"
 SHORT = ["--encoder", str(TINY), "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dtype", "float32"]
+LIMITS = {"pivot_top_k": 9, "source_top_k": 3, "query_pivot_top_k": 5, "query_source_top_k": 2}
 pytestmark = pytest.mark.integration
 
 
@@ -75,20 +77,40 @@ def test_pairs_of_held_out_documents_are_left_out(made: KnownItems, tmp_path: Pa
     assert topic not in (tmp_path / "pairs" / "de-en.tsv").read_text(encoding="utf-8")
 
 
-def test_terms_of_the_start_cost_nothing_at_the_start(tmp_path: Path) -> None:
-    """The regularizer is 0 before the first step."""
+@pytest.fixture
+def task(tmp_path: Path) -> TrainingTask:
+    """The training of a tiny model, whose texts have few terms."""
     line = {"query": "the river", "positives": ["The Nile is a river."], "negatives": ["Bell had a telephone."]}
     data = write_lines(tmp_path / "pairs.en.jsonl", *[line] * 8)
     values = {"model": str(TINY), "data": (str(data),), "output": tmp_path, "dtype": "float32", "device": "cpu"}
-    task = prepare_sct(replace_options(ADAPT, **values, part_rates=(), query_max_length=16, passage_max_length=32))
+    lengths = {"query_max_length": 16, "passage_max_length": 32}
+    task = prepare_sct(replace_options(ADAPT, **values, **lengths, part_rates=()))
+    for name, value in LIMITS.items():
+        setattr(task.encoder.model.config, name, value)
+    task.objective.eval()
+    return task
+
+
+def test_terms_of_the_start_cost_nothing_at_the_start(task: TrainingTask) -> None:
+    """The regularizer is 0 before the first step, and not after a change."""
     batch = task.collate(next(task.stream.blocks(0, 4, slice(None))))
     batch.pop("languages")
-    task.objective.eval()
     parts = task.objective(**batch)["parts"]
-    assert parts["alignment"] == pytest.approx(0, abs=1e-6) and parts["infonce"] > 0
+    assert parts["alignment"].item() == pytest.approx(0, abs=1e-6) and parts["infonce"] > 0
     with torch.no_grad():
         task.encoder.model.decoder.bias += 1
     assert task.objective(**batch)["parts"]["alignment"] > 0.1
+
+
+def test_training_compares_the_terms_that_a_search_compares(task: TrainingTask) -> None:
+    """Scores within the checkpoint's limits are those of the encoder."""
+    (example,) = next(task.stream.blocks(0, 1, slice(None)))
+    batch = task.collate([example])
+    views, _, _ = task.objective.encode_views({name: batch[name] for name in ("query", "passage")})
+    scores = sum(queries @ passages.T for queries, passages in views.values())
+    encoder = MilcoEncoder.from_pretrained(TINY, device="cpu", dtype="float32", **LIMITS)
+    expected = encoder.similarity([example.query], list(example.passages))
+    assert scores.detach().numpy() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def measured(made: KnownItems, gain: float) -> Measured:

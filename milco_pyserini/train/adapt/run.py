@@ -7,6 +7,9 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import logsumexp
+
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import open_corpus
@@ -37,8 +40,8 @@ MANIFEST, WORK = "adapt.json", "work"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
 # Negatives of a query from each of BM25 and the model; a hit above this share of the positive's score may be relevant.
 _NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
-# Queries whose scores give the temperature: a positive is to be this many logits above the other passages.
-_SCALED, _LOGITS = 128, 8.0
+# Queries whose scores give the temperature, and how many are tried.
+_SCALED, _TEMPERATURES = 128, 16
 # Passages of a query whose scores a teacher gives; share of the batches that are translations.
 _SCORED_GROUP, _PARALLEL_SHARE = 4, 0.3
 # Lucene has no analyzer for it: texts are split at white space, as for this language.
@@ -210,7 +213,7 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, i
         "device": "cpu" if options.device == "cpu" else "auto",
         "query_max_length": min(ADAPT.training_data.query_max_length, encoder.config.query_max_length),
         "passage_max_length": min(ADAPT.training_data.passage_max_length, encoder.config.passage_max_length),
-        "score_temperature": _temperature(encoder, work / "data"),
+        "score_temperature": _temperature(encoder, work / "data", options.batch_size),
         **{name: getattr(options, name) for name in ("steps", "batch_size", "seed")},
     }
     if is_dense:
@@ -220,14 +223,23 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, i
     return replace_options(ADAPT, **values)
 
 
-def _temperature(encoder: MilcoEncoder, data: Path) -> float:
-    """Return a divisor of scores for contrast: checkpoints differ in the scale of their scores."""
+def _temperature(encoder: MilcoEncoder, data: Path, size: int) -> float:
+    """Return the divisor of scores at which contrast in batches of this size has the least loss before training.
+
+    Checkpoints differ in the scale of their scores. With a smaller divisor, training would first shrink all weights.
+    """
     examples = [one for source in open_retrieval([data]) for one in islice(source.examples(), _SCALED)][:_SCALED]
-    scores = encoder.similarity([one.query for one in examples], [one.positives[0] for one in examples])
-    own = scores.diagonal().mean()
-    others = (scores.sum() - scores.trace()) / max(1, scores.size - len(scores))
-    # Two digits do not depend on the processor.
-    return float(f"{max(own - others, 1e-3) / _LOGITS:.2g}")
+    passages = [text for one in examples for text in (one.positives[0], one.negatives[0])]
+    scores = encoder.similarity([one.query for one in examples], passages).astype(float)
+    blocks = [scores[n : n + size, 2 * n : 2 * (n + size)] for n in range(0, len(scores), size)]
+
+    def loss(temperature: float) -> float:
+        rows = ((block / temperature, range(len(block))) for block in blocks)
+        return float(np.concatenate([logsumexp(row, 1) - row[list(n), [2 * m for m in n]] for row, n in rows]).mean())
+
+    # Two digits, and steps of a factor, do not depend on the processor.
+    candidates = [float(f"{max(scores.max(), 1e-3) * 2 ** (-n / 2):.2g}") for n in range(_TEMPERATURES)]
+    return min(candidates, key=loss)
 
 
 def _card(options: AdaptOptions, made: KnownItems, kinds: dict[str, int], result: str, encoder: MilcoEncoder) -> str:

@@ -17,8 +17,9 @@ from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, 
 # Words of a title that is looked for in other documents, terms of a query, and bytes of a passage, at least or at most.
 _LEAST_WORDS, _MOST_WORDS, _TERMS, _LEAST_BYTES = 2, 6, 4, 60
 _ENCODED_AT_A_TIME = 128
-# Examples of a language in a file of its own, whose batches are of one language.
-_OWN_FILE = 64
+# Examples of a language in a file of its own, whose passages are contrasted with each other only: the negatives of
+# another language would be translations of the positive.
+_OWN_FILE = 16
 # Sentences that a stream of translations needs for a batch.
 LEAST_PAIRS = 300
 

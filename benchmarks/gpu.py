@@ -37,7 +37,7 @@ import numpy as np
 from encoding import SEED, padded_pass, random_lengths, random_network
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.defaults import VIEWS
+from milco_pyserini.defaults import BATCH_SIZE, VIEWS
 from milco_pyserini.encode.devices import DTYPES, choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from milco_pyserini.model.modeling import MilcoModel
     from milco_pyserini.sparse import SparseBatch
 
-_BATCH = 512
 _TERMS = 150
 _PRODUCTS = 8
 _QUERIES = 20
@@ -171,7 +170,7 @@ def memory_line(runner: "BatchRunner", rows: Rows, peak: int) -> str:
 
     if not peak or not isinstance(runner.forward, PaddedForward):
         return "memory of the batches: measured on CUDA only"
-    largest = runner.forward.largest_memory(map(len, rows), _BATCH, runner.token_budget)
+    largest = runner.largest_memory(sorted(map(len, rows)), BATCH_SIZE)
     return f"memory of the batches: {peak / 1e9:.2f} GB, estimated {largest / 1e9:.2f} GB"
 
 
@@ -282,7 +281,7 @@ def write_corpus(directory: Path, copies: int) -> str:
 
 def encode(runner: "BatchRunner", rows: Rows) -> "list[SparseBatch]":
     """Return the sparse vectors of texts, on the CPU, shortest first."""
-    return list(runner.run(sorted(rows, key=len), VIEWS, _BATCH))
+    return list(runner.run(sorted(rows, key=len), VIEWS, BATCH_SIZE))
 
 
 def difference(runner: "BatchRunner", model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> float:

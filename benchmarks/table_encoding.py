@@ -131,8 +131,8 @@ def packed(model: "MilcoModel", tokenizer: "Tokenizer", dtype: "torch.dtype") ->
     """Return this project's encoder: packed tokens, batches by length, sparse batches."""
     import torch
 
+    from milco_pyserini.defaults import BATCH_SIZE
     from milco_pyserini.encode.batches import BatchRunner
-    from milco_pyserini.encode.encoder import BATCH_SIZE
     from milco_pyserini.model.packed import PackedForward
 
     columns = model.config.english_vocab_size, encoding.EMBEDDING_ROWS

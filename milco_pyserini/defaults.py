@@ -13,6 +13,8 @@ VIEWS = ("pivot", "source")
 DTYPES = ("auto", "fast", "float32", "bfloat16")
 # Defaults of MilcoEncoder on the CPU.
 ENCODER_DTYPES = (*DTYPES, "int8")
+# Texts of a batch: its tokens are limited earlier, unless texts have fewer than 8.
+BATCH_SIZE = 8192
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")
 RUNS = Path("runs")

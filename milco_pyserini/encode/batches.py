@@ -18,6 +18,8 @@ from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch
 _IN_FLIGHT = 2
 # Share of a GPU's free memory that batches may take: kernels and fragmentation take the rest.
 _USABLE = 0.9
+# A padded batch ends before this share of it is padding, if it has this share of the token budget already.
+_PADDING, _LEAST_SHARE = 0.05, 0.25
 
 
 def token_budget(device: torch.device) -> int:
@@ -102,13 +104,23 @@ class BatchRunner:
 
     def batch_end(self, lengths: Sequence[int], start: int, batch_size: int) -> int:
         """Return the end of the batch that begins at start: within batch_size and token budget, or one text."""
-        padded, tokens = isinstance(self.forward, PaddedForward), 0
+        padded, real = isinstance(self.forward, PaddedForward), 0
         last = min(start + batch_size, len(lengths))
         for place in range(start, last):
-            tokens = (place - start + 1) * lengths[place] if padded else tokens + lengths[place]
-            if tokens > self.token_budget and place > start:
+            real += lengths[place]
+            tokens = (place - start + 1) * lengths[place] if padded else real
+            is_padding = tokens - real > _PADDING * tokens and tokens > _LEAST_SHARE * self.token_budget
+            if place > start and (tokens > self.token_budget or is_padding):
                 return place
         return last
+
+    def largest_memory(self, lengths: Sequence[int], batch_size: int) -> int:
+        """Return PaddedForward.memory() of the largest of the batches into which texts of these lengths are divided."""
+        stop, largest = 0, 0
+        while stop < len(lengths):
+            start, stop = stop, self.batch_end(lengths, stop, batch_size)
+            largest = max(largest, self.forward.memory(stop - start, lengths[stop - 1]))  # type: ignore[attr-defined]
+        return largest
 
     def _fit_budget(self, lengths: Sequence[int], batch_size: int) -> None:
         """Halve the token budget until a batch of every length fits into a GPU's free memory, or is a single text."""
@@ -118,7 +130,7 @@ class BatchRunner:
         free = torch.cuda.mem_get_info(self._device)[0] + reserved
         before, longest = self.token_budget, max(lengths)
         while self.token_budget > longest:
-            if self.forward.largest_memory(lengths, batch_size, self.token_budget) <= _USABLE * free:
+            if self.largest_memory(lengths, batch_size) <= _USABLE * free:
                 break
             self.token_budget //= 2
         if self.token_budget < before:

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 
 from milco_pyserini.console import Report
 from milco_pyserini.corpora import Corpus, Topics, corpus_language, open_corpus
+from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.analyzers import LENGTH, AnalyzerTokenizer, OpenVocabulary, document_language
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.network import BATCH_SIZE, Network
+from milco_pyserini.encode.network import Network
 from milco_pyserini.encode.parts import PartEncoder
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import Message, MilcoError, ParameterError

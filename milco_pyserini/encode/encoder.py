@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from milco_pyserini.console import Progress, warn
-from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES
+from milco_pyserini.defaults import BATCH_SIZE, DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.views import BATCH_SIZE
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.console import Report
+from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
-from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
+from milco_pyserini.encode.views import ViewEncoder
 from milco_pyserini.model.checkpoint import Checkpoint, token_limit, weight_files
 from milco_pyserini.model.configuration import NetworkConfig, is_plain
 from milco_pyserini.model.forward import choose_forward

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, ENCODER_DTYPES, VIEWS
+from milco_pyserini.defaults import BATCH_SIZE, DEFAULT_ENCODER, ENCODER_DTYPES, VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import QUERY_LIMITS, VIEW_VARIANTS
@@ -58,7 +58,7 @@ class EncodePlan:
         "natively, int8 is for large networks on the CPU",
     )
     batch_size: int = option(
-        512, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"
+        BATCH_SIZE, minimum=1, group=_ENCODER, help="maximum texts per batch (the token budget adapts to the device)"
     )
     views: tuple[str, ...] = option(
         (), choices=VIEWS, group=_SPARSE, help="views to encode (default: all that the checkpoint has)"

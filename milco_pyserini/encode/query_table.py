@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from milco_pyserini.console import Progress, Report, counted, log
+from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.table_training import TextPair, Units, fit_rows
-from milco_pyserini.encode.views import BATCH_SIZE, ViewEncoder
+from milco_pyserini.encode.views import ViewEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (

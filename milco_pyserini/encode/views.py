@@ -16,8 +16,6 @@ from milco_pyserini.sparse.pruning import PruningRule
 if TYPE_CHECKING:
     import torch
 
-BATCH_SIZE = 512
-
 
 @dataclass(eq=False, repr=False)
 class ViewEncoder:

@@ -6,7 +6,7 @@ SparseEncoderModel.forward is the reference; tests compare both with it.
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -123,10 +123,6 @@ class PaddedForward:
         states = max(14 * width + 2 * size * widest, 4 * width + 12 * english)
         logits = 2 * decoder.out_features * (torch.float32.itemsize + torch.bool.itemsize)
         return texts * (length * (states + 13 * length) + logits) + size * self._block_logits
-
-    def largest_memory(self, lengths: Iterable[int], batch_size: int, token_budget: int) -> int:
-        """Return the memory() of the largest of the batches into which texts of these lengths are divided."""
-        return max(self.memory(min(batch_size, max(1, token_budget // length)), length) for length in set(lengths))
 
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         # For a single text, torch would compile the layers once more.

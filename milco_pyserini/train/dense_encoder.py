@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.batches import token_budget
 from milco_pyserini.encode.devices import choose_device, choose_dtype
-from milco_pyserini.encode.encoder import BATCH_SIZE, as_texts
+from milco_pyserini.encode.encoder import as_texts
 from milco_pyserini.errors import Message, MilcoError, unknown_name
 from milco_pyserini.io.files import read_json
 from milco_pyserini.model.checkpoint import MODULES, Checkpoint, listed, loading, token_limit

@@ -8,6 +8,7 @@ import torch
 from golden_set import TEXTS, dense, encoder
 from torch import Tensor
 
+from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode import batches
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import CopyStream, SourceTerms, ViewRows, concat_views, pivot_entries
@@ -77,6 +78,19 @@ def test_out_of_memory_during_conversion_repeats_the_batch(
 
     monkeypatch.setattr(batches, "pivot_entries", fail_at_the_second)
     np.testing.assert_allclose(vectors(run, rows, batch_size=3), wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_batches_end_before_they_are_padding(rows: list[list[int]]) -> None:
+    """By tokens only: as many texts as the budget holds, fewer if they differ in length; without padding, no fewer."""
+    run = runner(SmallDevice(1 << 30))
+    run.token_budget = 4000
+    assert run.batch_end([4] * 2000, 0, BATCH_SIZE) == 1000
+    lengths = [*[20] * 49, *[21] * 49, *[60] * 49]
+    assert [run.batch_end(lengths, start, BATCH_SIZE) for start in (0, 49, 98)] == [98, 98, 147]
+    assert run.largest_memory(lengths, BATCH_SIZE) == run.forward.memory(49, 60)
+    packed = runner(encoder("distillation").network.runner.forward)
+    packed.token_budget = 4000
+    assert packed.batch_end(lengths, 0, BATCH_SIZE) == 98 + (4000 - 49 * 41) // 60
 
 
 def test_a_text_that_does_not_fit_is_one_clear_line(rows: list[list[int]]) -> None:

@@ -218,7 +218,7 @@ def padding(runner: "BatchRunner", rows: Rows) -> float:
     """Return the share of padding among the tokens of the batches, if lengths are rounded up to a multiple of 8."""
     lengths, start, padded = sorted(map(len, rows)), 0, 0
     while start < len(lengths):
-        end = runner.batch_end(lengths, start, _BATCH)
+        end = runner.batch_end(lengths, start, BATCH_SIZE)
         padded += (end - start) * (-(-lengths[end - 1] // 8) * 8)
         start = end
     return 1 - sum(lengths) / padded

@@ -234,9 +234,10 @@ class Refinement:
         views = log_saturation(logits)
         parts = batch.losses(strongest(views[queries], budget[0]) @ strongest(views, budget[1]).T)
         pairs = [place for place, entry in enumerate(entries) if entry.english]
-        targets = self.teacher.targets(
-            self.teacher.prepare([BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs])
+        prepared = self.teacher.prepare(
+            [BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs]
         )
+        targets = self.teacher.targets({name: side.to(self.device) for name, side in prepared.items()})
         parts["alignment"] = losses.sparse_mean_squared_error(logits[pairs], targets, mean="teacher")
         loss = cast(Tensor, sum(parts.values()))
         terms = [(views[rows] > 0).sum(dim=1).float().mean().item() for rows in (queries, passages)]

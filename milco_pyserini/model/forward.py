@@ -18,14 +18,11 @@ from torch import Tensor, nn
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import NotPacked, PackedForward
-from milco_pyserini.model.pooling import BLOCK_LOGITS, highest_logits
+from milco_pyserini.model.pooling import BLOCK_LOGITS, GPU_BLOCK_LOGITS, highest_logits
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import SparseEncoderModel
 
-# Logits in memory at a time on a GPU: enough that computing them takes longer than launching the next kernel (64 MB in
-# bfloat16).
-GPU_BLOCK_LOGITS = 1 << 25
 _COMPILED_FROM = 8192
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.model.configuration import XLM_R_TYPES
-from milco_pyserini.model.forward import GPU_BLOCK_LOGITS, to_device
+from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.packed import packed_positions
-from milco_pyserini.model.pooling import highest_logits
+from milco_pyserini.model.pooling import GPU_BLOCK_LOGITS, highest_logits
 
 # Queries, keys and values [T, H, D_h], starts of the texts int32 [B + 1], and the longest text, to [T, H, D_h].
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]

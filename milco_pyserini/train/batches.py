@@ -81,6 +81,8 @@ class ContrastCollator:
         """Tokenize a batch."""
         collate: Any = self.translations if isinstance(examples[0], Translations) else self.groups
         batch = collate(examples)
+        sides = {name: batch[name] for name in ("query", "passage", "text") if name in batch}
+        batch["known"] = known_of(sides)
         return batch | {"texts": batch_texts(examples)} if self.with_texts else batch
 
     def translations(self, examples: list[Translations]) -> dict:
@@ -112,6 +114,20 @@ class ContrastCollator:
             batch["teacher"] = self.teacher.prepare([BitextPair(language, text, text) for language, text in texts])
         scores = [group.scores for group in groups]
         return batch if None in scores else batch | {"scores": torch.tensor(scores)}
+
+
+def known_of(sides: dict[str, dict[str, Tensor]]) -> dict[str, Any]:
+    """Return what the CPU need not read from a GPU: lengths of the texts of each side, and the tokens of all sides.
+
+    sides: by name, "input_ids" and "attention_mask", int64 [B, S], on the CPU.
+
+    Returns:
+        "lengths", in tokens, by side; "tokens", int64 [U], ascending.
+    """
+    return {
+        "lengths": {name: side["attention_mask"].sum(dim=1).tolist() for name, side in sides.items()},
+        "tokens": torch.cat([side["input_ids"].flatten() for side in sides.values()]).unique(),
+    }
 
 
 def pair_length(pair: BitextPair) -> int:

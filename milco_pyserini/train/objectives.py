@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.modeling import MilcoModel, MilcoOutput
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
@@ -130,6 +131,7 @@ class ContrastiveLoss(nn.Module):
         scores: Tensor | None = None,
         texts: dict[str, Texts] | None = None,
         teacher: Batch | None = None,
+        known: dict[str, Any] | None = None,
     ) -> dict:
         """Compute the loss of a batch of groups.
 
@@ -139,11 +141,12 @@ class ContrastiveLoss(nn.Module):
             scores: a teacher's, float [B, G], for "kd".
             texts: of queries and passages, for a dense teacher.
             teacher: from AlignmentTeacher.prepare(), of the queries, then of their positives.
+            known: as for encode_views().
 
         Returns:
             As AlignmentLoss.forward(); "grounded" is None.
         """
-        views, sides, logits = self.encode_views({"query": query, "passage": passage})
+        views, sides, logits = self.encode_views({"query": query, "passage": passage}, **known or {})
         config = self.config
         trained = [views[name] for name in config.views]
         parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
@@ -169,6 +172,7 @@ class ContrastiveLoss(nn.Module):
         is_query: Tensor,
         texts: dict[str, Texts] | None = None,
         teacher: Batch | None = None,
+        known: dict[str, Any] | None = None,
     ) -> dict:
         """Compute the loss of a batch of texts, some of which are translations of each other.
 
@@ -178,21 +182,23 @@ class ContrastiveLoss(nn.Module):
             is_query: bool [N], the texts whose translations are searched; all are searched among.
             texts: the texts themselves, for a dense teacher.
             teacher: from AlignmentTeacher.prepare(), of the texts' English translations.
+            known: as for encode_views().
 
         Returns:
             As AlignmentLoss.forward().
         """
-        views, sides, (logits,) = self.encode_views({"text": text})
+        views, sides, (logits,) = self.encode_views({"text": text}, **known or {})
         config = self.config
         trained = [views[name][0] for name in config.views]
         scores = torch.stack([view @ view.T for view in trained]).sum(dim=0) / config.score_temperature
-        same = meaning.unsqueeze(1) == meaning
-        queries = is_query.nonzero()[:, 0]
-        parts = {"parallel": losses.info_nce_of_many(scores[queries], same[queries], queries)}
+        # A row without a positive does not count, so that no rows are selected, which a GPU would be waited for.
+        own, asks = torch.arange(len(meaning), device=meaning.device), is_query.unsqueeze(1)
+        parts = {"parallel": losses.info_nce_of_many(scores, (meaning.unsqueeze(1) == meaning) & asks, own)}
         if self.teacher is not None and texts is not None:
             goal = self.teacher.scores(texts["text"], texts["text"]).to(scores.device)
-            others, goal = (matrix.clone().fill_diagonal_(_OWN)[queries] for matrix in (scores, goal))
-            parts["distillation"] = losses.kl_distillation(others, goal)
+            others, goal = (matrix.clone().fill_diagonal_(_OWN).masked_fill(~asks, 0.0) for matrix in (scores, goal))
+            share = is_query.float().mean().clamp(min=1 / len(meaning))
+            parts["distillation"] = losses.kl_distillation(others, goal) / share
         regularizers = self.regularizers(views, ("text",))
         loss = cast(Tensor, sum(parts.values())) + config.lambda_passage * sum(regularizers.values())
         parts |= regularizers
@@ -208,11 +214,23 @@ class ContrastiveLoss(nn.Module):
             targets = cast(AlignmentTeacher, self.aligner).targets(teacher)
         return losses.sparse_mean_squared_error(logits, targets, mean="teacher"), targets > 0
 
-    def encode_views(self, batches: dict[str, Batch]) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
-        """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch."""
+    def encode_views(
+        self,
+        batches: dict[str, Batch],
+        lengths: dict[str, list[int]] | None = None,
+        tokens: Tensor | None = None,
+    ) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
+        """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch.
+
+        batches: by name. lengths: of their texts in tokens. tokens: int64 [U], ascending, all that occur. Without these
+        two, a GPU is waited for.
+        """
         device = next(iter(batches.values()))["input_ids"].device.type
         with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = [encode_by_length(self.model, **batch) for batch in batches.values()]
+            outputs = [
+                encode_by_length(self.model, **batch, lengths=(lengths or {}).get(name))
+                for name, batch in batches.items()
+            ]
         logits = [side for side, _ in outputs]
         pivots = [log_saturation(side) for side in logits]
         views = {PIVOT: pivots}
@@ -220,7 +238,7 @@ class ContrastiveLoss(nn.Module):
         if self.model.echo is not None:
             dropped = cast(Tensor, self.dropped_ids)
             ids = [batch["input_ids"] for batch in batches.values()]
-            tokens = torch.cat([side.flatten() for side in ids]).unique()
+            tokens = torch.cat([side.flatten() for side in ids]).unique() if tokens is None else tokens
             echoes = [cast(Tensor, echo) for _, echo in outputs]
             views[SOURCE] = source_views(tokens, ids, echoes, self.model.config.source_pool, dropped)
             source_terms = [(view.detach() > 0).sum(dim=1) for view in views[SOURCE]]
@@ -290,7 +308,9 @@ def forward_pass(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -
         return model(input_ids, attention_mask)
 
 
-def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
+def encode_by_length(
+    model: MilcoModel, input_ids: Tensor, attention_mask: Tensor, lengths: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Return logits, float32 [B, V_e], and LexEcho weights, [B, S] or None, as the model computes them.
 
     Texts of similar length are encoded together, because translations are sentences and passages.
@@ -298,14 +318,16 @@ def encode_by_length(model: MilcoModel, input_ids: Tensor, attention_mask: Tenso
     Args:
         model: in training.
         input_ids, attention_mask: int64 [B, S], padded at the end.
+        lengths: of the texts in tokens; without them, a GPU is waited for.
     """
-    lengths, order = attention_mask.sum(dim=1).sort()
+    lengths = attention_mask.sum(dim=1).tolist() if lengths is None else lengths
+    order = to_device(torch.tensor(lengths).argsort().numpy(), input_ids.device)
     size = max(_LEAST_PART, -(-len(order) // _LENGTHS))
-    # All at once, because the CPU waits for a GPU here.
-    longest = torch.stack([part[-1] for part in lengths.split(size)]).tolist()
+    ascending = sorted(lengths)
+    ends = [ascending[start : start + size][-1] for start in range(0, len(order), size)]
     outputs = [
         forward_pass(model, input_ids[rows, :end], attention_mask[rows, :end])
-        for rows, end in zip(order.split(size), longest, strict=True)
+        for rows, end in zip(order.split(size), ends, strict=True)
     ]
     back, size = order.argsort(), input_ids.shape[1]
     logits = torch.cat([output.logits for output in outputs])[back]

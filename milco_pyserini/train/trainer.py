@@ -1,5 +1,6 @@
 """The training loop: gradients, logs and alarms, and checkpoints from which a run resumes to the same weights."""
 
+import math
 import os
 import random
 import shutil
@@ -121,7 +122,9 @@ class Trainer:
         # Only the first process has a log, while it trains.
         self._log: RunLog | None = None
         # Since the last log entry: the sum of each part of the loss, and the number of batches that have it.
-        self._sums: dict[str, tuple[Tensor, int]] = {}
+        self._sums: dict[str, tuple[float, int]] = {}
+        # Steps, languages and parts of the losses that have not been read from the device.
+        self._losses: list[tuple[int, set[str], dict[str, Tensor]]] = []
 
     def train(self) -> None:
         """Train to the last step. Raises MilcoError if a loss or weights are not finite, or a file is not readable."""
@@ -192,22 +195,38 @@ class Trainer:
         """Return the objective's loss; its parts go to the log, its views to the alarms."""
         languages = batch.pop("languages")
         outputs = model(**send_to_device(batch, self._device))
-        if not bool(torch.isfinite(outputs["loss"])):
-            parts = ", ".join(f"{name} {value.item():g}" for name, value in outputs["parts"].items())
-            names = ", ".join(sorted({language for side in languages.values() for language in side}))
-            raise self._failure(step, f"the loss of a batch in {names} is {outputs['loss'].item()} ({parts})")
-        for name, value in {"loss": outputs["loss"], **outputs["parts"]}.items():
-            total, batches = self._sums.get(name, (0, 0))
-            self._sums[name] = total + value.detach(), batches + 1
+        parts = {name: value.detach().float() for name, value in {"loss": outputs["loss"], **outputs["parts"]}.items()}
+        self._losses.append((step, {name for side in languages.values() for name in side}, parts))
+        if self._device.type == "cpu":
+            self._read_losses()
         for kind, (pivot, source) in outputs["sides"].items():
             self._monitor.update(kind, languages[kind], pivot, outputs["grounded"], source)
         return outputs["loss"]
 
+    def _read_losses(self) -> None:
+        """Add the losses to their sums; on a GPU, for a log entry or a checkpoint only, as it waits for the device.
+
+        Raises MilcoError if one is not finite.
+        """
+        losses, self._losses = self._losses, []
+        values = [value for _, _, parts in losses for value in parts.values()]
+        read = iter(torch.stack(values).tolist() if values else ())
+        for step, languages, names in losses:
+            parts = dict(zip(names, read, strict=False))
+            if not math.isfinite(parts["loss"]):
+                loss = parts.pop("loss")
+                listed = ", ".join(f"{name} {value:g}" for name, value in parts.items())
+                raise self._failure(step, f"the loss of a batch in {', '.join(sorted(languages))} is {loss} ({listed})")
+            for name, value in parts.items():
+                total, batches = self._sums.get(name, (0.0, 0))
+                self._sums[name] = total + value, batches + 1
+
     def _write_log(self, step: int, figures: dict[str, Any]) -> None:
         """Log figures, the parts of the loss since the last entry, averaged over all processes, and the alarms'."""
+        self._read_losses()
         if self._sums:
             # The batches of another process may have other parts.
-            gathered = gather_object([{name: (float(total), count) for name, (total, count) in self._sums.items()}])
+            gathered = gather_object([self._sums])
             self._sums = {}
             parts = {}
             for name in dict.fromkeys(name for sums in gathered for name in sums):
@@ -229,6 +248,7 @@ class Trainer:
 
     def _save(self, step: int) -> None:
         """Write a checkpoint to a temporary directory; move it into the run when every process has written its part."""
+        self._read_losses()
         broken = [name for name, tensor in self._model.named_parameters() if not bool(tensor.isfinite().all())]
         if broken:
             raise self._failure(step, f"weights are no longer finite ({broken[0]}, {len(broken)} in all)")

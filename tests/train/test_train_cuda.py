@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import send_to_device
 from fake_cuda import fake_cuda, is_on_card
 from golden_set import GOLDEN, encoder
 
 from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.model.modeling import MilcoModel
-from milco_pyserini.train.batches import TextCollator
+from milco_pyserini.train.batches import TextCollator, known_of
 from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
 from milco_pyserini.train.monitor import CollapseMonitor
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
@@ -21,13 +22,12 @@ from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
 
 INPUTS = json.loads((GOLDEN / "inputs.json").read_text(encoding="utf-8"))
 PASSAGES = [passage for group in INPUTS["PASSAGES"] for passage in group]
-# Values that the CPU reads: no padding in a batch, no gradients, and the length of a part of a batch.
-# No other function may wait for the card.
-READS = {"transformers": False, "_MaxLogits.backward": 0, "encode_by_length": 8}
+# Values that the CPU reads: whether a batch has padding. No other function may wait for the card.
+READS = {"transformers": False}
 
 
 def on_card(batch: dict[str, Any]) -> dict[str, Any]:
-    return {name: on_card(part) if isinstance(part, dict) else part.to("cuda") for name, part in batch.items()}
+    return send_to_device(batch, torch.device("cuda"))
 
 
 @pytest.fixture
@@ -45,20 +45,26 @@ def test_a_step_runs_on_the_card(model: MilcoModel, texts: TextCollator, step: s
     """Networks, losses and alarms of every objective; the loss is float32, whatever the dtype of the network."""
     teacher, monitor = MaskedLanguageModelTeacher.from_pretrained(GOLDEN / "en_lsr"), CollapseMonitor()
     english, foreign = zip(*INPUTS["BITEXT"], strict=True)
-    prepared = teacher.prepare([BitextPair("de", *sides) for sides in zip(foreign, english, strict=True)])
+    numbers = torch.arange(len(PASSAGES))
+    others: dict[str, Any] = {}
+    if step == "alignment":
+        sides = {"text": texts(foreign, 64), "english": texts(english, 64)}
+        others["teacher"] = teacher.prepare([BitextPair("de", *pair) for pair in zip(foreign, english, strict=True)])
+    elif step == "translations":
+        sides = {"text": texts(PASSAGES, 64)}
+        others = {"meaning": numbers // 2, "is_query": numbers < 3, "known": known_of(sides)}
+    else:
+        sides = {"query": texts(INPUTS["QUERIES"], 64), "passage": texts(PASSAGES, 64)}
+        others = {"scores": torch.tensor(INPUTS["TEACHER_SCORES"]), "known": known_of(sides)}
     with fake_cuda(READS) as card:
         if step == "alignment":
             teacher.to("cuda")
             objective: Any = AlignmentLoss(model, teacher, AlignmentOptions(), torch.bfloat16)
-            batch = {"text": texts(foreign, 64), "english": texts(english, 64), "teacher": prepared}
         elif step == "translations":
-            objective, numbers = ContrastiveLoss(model, ContrastOptions()), torch.arange(len(PASSAGES))
-            batch = {"text": texts(PASSAGES, 64), "meaning": numbers // 2, "is_query": numbers < 3}
+            objective = ContrastiveLoss(model, ContrastOptions())
         else:
             objective = ContrastiveLoss(model, ContrastOptions(loss=step), torch.bfloat16, [0, 2])
-            scores = torch.tensor(INPUTS["TEACHER_SCORES"])
-            batch = {"query": texts(INPUTS["QUERIES"], 64), "passage": texts(PASSAGES, 64), "scores": scores}
-        output = objective.to("cuda")(**on_card(batch))
+        output = objective.to("cuda")(**on_card(sides | others))
         for kind, (pivot, source) in output.get("sides", {}).items():
             monitor.update(kind, ["de"] * len(pivot), pivot, source_terms=source)
         assert is_on_card(output["loss"]) and output["loss"].dtype == torch.float32
@@ -66,7 +72,7 @@ def test_a_step_runs_on_the_card(model: MilcoModel, texts: TextCollator, step: s
 
 
 def test_gradients_of_the_head_are_on_the_card(model: MilcoModel, texts: TextCollator) -> None:
-    """The backward pass is the project's own, for the logits with a gradient only."""
+    """The backward pass is the project's own, and the CPU waits for nothing of it."""
     with fake_cuda(READS):
         model.to("cuda")
         with torch.autocast("cuda", torch.bfloat16):

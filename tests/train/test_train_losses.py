@@ -15,6 +15,7 @@ from torch import Tensor
 from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import write_json
+from milco_pyserini.model import pooling
 from milco_pyserini.model.pooling import log_saturation, max_logits, max_logits_reference
 from milco_pyserini.options import replace_options
 from milco_pyserini.train import losses, objectives
@@ -221,6 +222,28 @@ def test_the_sparse_gradient_equals_full_autograd(name: str, size: tuple[int, in
         found.append([loss.detach(), *(leaf.grad for leaf in leaves)])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_the_gradient_of_a_gpu_is_that_of_the_cpu(
+    dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products over all coordinates give what the loop over texts gives: with holes in a mask, in several blocks."""
+    monkeypatch.setattr(pooling, "VOCABULARY_CHUNK", 16)
+    monkeypatch.setattr(pooling, "GPU_BLOCK_LOGITS", 2 * 6 * 16)
+    generator = torch.Generator().manual_seed(5)
+    projected, weight = torch.randn(5, 6, 8, generator=generator), torch.randn(39, 8, generator=generator)
+    mask = torch.rand(5, 6, generator=generator) < 0.6
+    mask[torch.arange(5), torch.randint(6, (5,), generator=generator)] = True
+    gradient = torch.randn(5, 39, generator=generator) * (torch.rand(5, 39, generator=generator) < 0.5)
+    wanted, found = (
+        function(gradient, projected, mask, weight, dtype, True)
+        for function in (pooling.sparse_gradients, pooling.dense_gradients)
+    )
+    for sparse, dense in zip(wanted, found, strict=True):
+        torch.testing.assert_close(dense, sparse, atol=tolerance, rtol=tolerance)
+    assert not found[0][~mask].any()
+    assert pooling.dense_gradients(gradient, projected, mask, weight, dtype, False)[1] is None
 
 
 def test_the_gradient_follows_the_bfloat16_maximum() -> None:

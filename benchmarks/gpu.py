@@ -11,9 +11,8 @@ has about 150 English terms. Lengths are log-normal, drawn with a fixed seed. Af
 each round times, in turn: plain matrix products (the limit); encoding as `milco encode` does, from token ids to sparse
 vectors on the CPU; and a loop over batches of 32 in file order, padded to a multiple of 32 tokens as in the authors'
 code, under autocast, with all logits in memory and dense vectors on the CPU. Then single queries are timed. Results
-are medians. Only matrix products for real tokens are counted as work, attention included. "varlen" is the forward pass
-without padding (model/varlen.py), which no command uses: on the CPU with the reference of its attention, on a GPU with
-torch's, in bfloat16, its layers compiled.
+are medians. Only matrix products for real tokens are counted as work, attention included. "batches" are
+padded batches of texts of similar length, as on GPUs without variable-length attention.
 
 --all runs, one after the other, so that a failure does not stop the rest: both encoders, `milco encode` with milco-mini
 as JSONL and Parquet, SAP, SCT, and the tests of a GPU. --small replaces sizes, so that all of it runs on a processor.
@@ -116,16 +115,9 @@ def command(options: GpuOptions) -> None:
         "encoded": lambda: encode(runner, rows),
         "padded": lambda: padded_pass(model, rows, dtype),
     }
-    try:
-        unpadded = make_varlen_runner(model, device, dtype)
-    except ValueError as error:
-        varlen = [f"varlen   not measured: {error}"]
-    else:
-        actions["varlen"] = lambda: encode(unpadded, rows)
-        actions["varlen"]()
-        varlen = [
-            f"mean difference of varlen's pivot weights: {difference(unpadded, model, rows[:_SAMPLE], dtype):.1e}"
-        ]
+    batched = make_padded_runner(model, device, dtype)
+    actions["batches"] = lambda: encode(batched, rows)
+    actions["batches"]()
     rounds = [{name: seconds(action, device) for name, action in actions.items()} for _ in range(options.repeats)]
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     lines = [
@@ -135,10 +127,9 @@ def command(options: GpuOptions) -> None:
         *rate_lines(rounds, model, rows, runner.token_budget),
         query_line(runner, random_rows(model, [options.query] * _QUERIES), device),
         f"first pass, compilation included: {first:.1f} s",
-        memory_line(runner, rows, peak),
+        memory_line(peak),
         f"mean difference of pivot weights: {difference(runner, model, rows[:_SAMPLE], dtype):.1e}",
-        *varlen,
-        f"padding of the batches on a GPU: {padding(runner, rows):.1%} of tokens, none with varlen",
+        f"padding of padded batches: {padding(batched, rows):.1%} of tokens",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -164,14 +155,9 @@ def query_line(runner: "BatchRunner", queries: Rows, device: "torch.device") -> 
     return f"one query of {len(queries[0])} tokens: {statistics.median(taken) * 1e3:.1f} ms"
 
 
-def memory_line(runner: "BatchRunner", rows: Rows, peak: int) -> str:
-    """Return the peak of the first pass, in bytes above the weights, next to the estimate for its largest batch."""
-    from milco_pyserini.model.forward import PaddedForward
-
-    if not peak or not isinstance(runner.forward, PaddedForward):
-        return "memory of the batches: measured on CUDA only"
-    largest = runner.largest_memory(sorted(map(len, rows)), BATCH_SIZE)
-    return f"memory of the batches: {peak / 1e9:.2f} GB, estimated {largest / 1e9:.2f} GB"
+def memory_line(peak: int) -> str:
+    """Return the peak of the first pass, in bytes above the weights."""
+    return f"memory of the batches: {peak / 1e9:.2f} GB" if peak else "memory of the batches: measured on CUDA only"
 
 
 def load_model(options: GpuOptions) -> "MilcoModel":
@@ -203,15 +189,13 @@ def make_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype
     return BatchRunner(choose_forward(model, device, dtype), device, *sizes, config.source_pool, [])
 
 
-def make_varlen_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype") -> "BatchRunner":
-    """Return the same without padding. Raises ValueError if the device lacks its attention."""
+def make_padded_runner(model: "MilcoModel", device: "torch.device", dtype: "torch.dtype") -> "BatchRunner":
+    """Return the same with padded batches, as on GPUs without variable-length attention."""
     from milco_pyserini.encode.batches import BatchRunner
-    from milco_pyserini.model.varlen import VarlenForward, varlen_attention_reference
+    from milco_pyserini.model.forward import PaddedForward
 
-    attention = varlen_attention_reference if device.type == "cpu" else None
-    forward = VarlenForward(model, device, dtype, attention, compiled=device.type == "cuda")
     sizes = model.config.english_vocab_size, model.config.encoder.vocab_size
-    return BatchRunner(forward, device, *sizes, model.config.source_pool, [])
+    return BatchRunner(PaddedForward(model, device, dtype), device, *sizes, model.config.source_pool, [])
 
 
 def padding(runner: "BatchRunner", rows: Rows) -> float:

@@ -1,4 +1,4 @@
-"""Fast forward passes by device: PackedForward on the CPU, PaddedForward anywhere else.
+"""Fast forward passes by device: PackedForward on the CPU, VarlenForward on CUDA, PaddedForward anywhere else.
 
 SparseEncoderModel.forward is the reference; tests compare both with it.
 """
@@ -19,11 +19,10 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import BLOCK_LOGITS, GPU_BLOCK_LOGITS, highest_logits
+from milco_pyserini.model.varlen import COMPILED_FROM, VarlenForward, to_device
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import SparseEncoderModel
-
-_COMPILED_FROM = 8192
 
 
 class Forward(Protocol):
@@ -49,6 +48,12 @@ def choose_forward(model: Any, device: torch.device, dtype: torch.dtype) -> Forw
             if dtype == torch.int8:
                 raise MilcoError(f"dtype int8 is not for this encoder ({error}): use auto") from None
             # Padding gives the same vectors, only slower.
+    if device.type == "cuda":
+        try:
+            return VarlenForward(model, device, dtype)
+        except ValueError:
+            # Another encoder or dtype, an older card or torch.
+            pass
     return PaddedForward(model, device, dtype)
 
 
@@ -79,7 +84,7 @@ class PaddedForward:
         config = model.config.encoder
         self._padding_id = config.pad_token_id
         self._positions = config.max_position_embeddings - config.pad_token_id - 1
-        self._compiled_from = compiled_from or (_COMPILED_FROM if device.type == "cuda" else math.inf)
+        self._compiled_from = compiled_from or (COMPILED_FROM if device.type == "cuda" else math.inf)
         self._backend = backend
         self._block_logits = BLOCK_LOGITS if device.type == "cpu" else GPU_BLOCK_LOGITS
         self._network = _share_parameters(model).eval()
@@ -164,12 +169,6 @@ def pad_rows(
 def _aligned(length: int) -> int:
     """Return a length at which masked attention is fast on a GPU."""
     return -(-length // 8) * 8
-
-
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Return an array as a tensor on a device, without waiting for what a GPU has to do before the copy."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _share_parameters(module: Any) -> Any:

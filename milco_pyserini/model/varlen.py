@@ -1,23 +1,24 @@
-"""A Forward without padding for a GPU: torch's variable-length attention, one product for queries, keys and values.
+"""A Forward without padding for a GPU: torch's variable-length attention, one product for queries, keys and values."""
 
-No command uses it: benchmarks/gpu.py compares it with PaddedForward, the default on a GPU.
-"""
-
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from milco_pyserini.console import log
 from milco_pyserini.model.configuration import XLM_R_TYPES
-from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.packed import packed_positions
 from milco_pyserini.model.pooling import GPU_BLOCK_LOGITS, highest_logits
 
+# Tokens of a batch from which compiled layers are worth their compilation.
+COMPILED_FROM = 8192
 # Queries, keys and values [T, H, D_h], starts of the texts int32 [B + 1], and the longest text, to [T, H, D_h].
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
 
@@ -30,7 +31,8 @@ class VarlenForward:
         device: a CUDA GPU, or any with another attention.
         dtype: of states and products. torch's attention takes bfloat16 only here.
         attention: default torch's varlen_attn.
-        compiled: True compiles the layers, which needs Triton and a C compiler.
+        compiled_from: tokens of the smallest batch that runs through torch.compile, which needs Triton and a C
+            compiler. Only the batch decides, so that the same texts in the same batch have the same bits.
 
     Raises:
         ValueError: the encoder is of another type, or this torch, device or dtype has no variable-length attention.
@@ -43,7 +45,7 @@ class VarlenForward:
         device: torch.device,
         dtype: torch.dtype,
         attention: Attention | None = None,
-        compiled: bool = False,
+        compiled_from: float = COMPILED_FROM,
     ) -> None:
         config = model.config.encoder
         if config.model_type not in XLM_R_TYPES or config.hidden_act != "gelu":
@@ -69,8 +71,7 @@ class VarlenForward:
             )
         self._decoder = model.decoder.weight.to(dtype), model.decoder.bias.to(dtype)
         self._layer = partial(_layer, attention, config.num_attention_heads)
-        if compiled:
-            self._layer = torch.compile(self._layer, dynamic=True)
+        self._compiled_from = compiled_from
 
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
@@ -86,8 +87,7 @@ class VarlenForward:
         embeddings = self._model.encoder.embeddings
         hidden = embeddings.word_embeddings(tokens) + embeddings.position_embeddings(positions)
         hidden = embeddings.LayerNorm(hidden + embeddings.token_type_embeddings.weight[0]).to(self._dtype)
-        for matrices, norms in self._layers:
-            hidden = self._layer(hidden, matrices, norms, bounds, int(lengths.max()))
+        hidden = self._hidden_states(hidden, bounds, int(lengths.max()))
         model, echo = self._model, None
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             projected = model.connector(hidden.float())
@@ -95,6 +95,27 @@ class VarlenForward:
             states = projected if model.echo.variant == "paper" else hidden
             echo = model.echo(states, torch.ones_like(tokens, dtype=torch.bool))
         return highest_logits(projected.to(self._dtype)[padded_tokens], *self._decoder, GPU_BLOCK_LOGITS), echo
+
+    @cached_property
+    def _compiled_layer(self) -> Callable[..., Tensor]:
+        """The layers are equal, so one compilation serves all."""
+        return torch.compile(self._layer, dynamic=True)
+
+    def _hidden_states(self, states: Tensor, bounds: Tensor, longest: int) -> Tensor:
+        compiles, hidden = len(states) >= self._compiled_from, states
+        try:
+            for matrices, norms in self._layers:
+                hidden = (self._compiled_layer if compiles else self._layer)(hidden, matrices, norms, bounds, longest)
+        except Exception as error:
+            # Takes seconds to import.
+            from torch._dynamo.exc import TorchDynamoException
+
+            if not compiles or not isinstance(error, TorchDynamoException):
+                raise
+            log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
+            self._compiled_from = math.inf
+            return self._hidden_states(states, bounds, longest)
+        return hidden
 
 
 def _layer(
@@ -119,7 +140,8 @@ def varlen_attention(device: torch.device, dtype: torch.dtype) -> Attention:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         raise ValueError(f"torch {torch.__version__} has no variable-length attention, torch 2.13 does") from None
-    if device.type != "cuda" or dtype != torch.bfloat16 or torch.cuda.get_device_capability(device) < (8, 0):
+    is_card = device.type == "cuda" and torch.cuda.is_available()
+    if dtype != torch.bfloat16 or not is_card or torch.cuda.get_device_capability(device) < (8, 0):
         raise ValueError(f"variable-length attention takes bfloat16 on a GPU from Ampere on, not {dtype} on {device}")
     return lambda query, key, value, bounds, longest: varlen_attn(query, key, value, bounds, bounds, longest, longest)
 
@@ -129,3 +151,9 @@ def varlen_attention_reference(query: Tensor, key: Tensor, value: Tensor, bounds
     texts = zip(*(part.split(bounds.diff().tolist()) for part in (query, key, value)), strict=True)
     done = [functional.scaled_dot_product_attention(*(part.transpose(0, 1) for part in text)) for text in texts]
     return torch.cat([part.transpose(0, 1) for part in done])
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array as a tensor on a device, without waiting for what a GPU has to do before the copy."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

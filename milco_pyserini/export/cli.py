@@ -1,10 +1,11 @@
-"""milco export --to TARGET --vectors DIR: hand a vector store to another search engine, or an encoder to ONNX."""
+"""milco export: a vector store for another search engine, an encoder as ONNX, an index as a search page."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.defaults import INDEXES, directory_name
@@ -104,6 +105,26 @@ class OnnxOptions:
     overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
 
 
+@dataclass(frozen=True)
+class WebOptions:
+    """Write a search page without a server: static files that any web server or host of pages serves.
+
+    The page searches in the browser, with the hits and scores of milco search with the query table. The index is one of
+    engine lucene that stores its documents.
+
+      milco index --vectors vectors/sample --store
+      milco export web --index indexes/sample.lucene --encoder tables/mini
+      python -m http.server --directory exports/sample.web
+    """
+
+    index: Path = option(metavar="DIR", help="index of milco index --engine lucene --store")
+    encoder: str = option(metavar="DIR", help="query table of milco encode query-table")
+    field: str | None = option(None, metavar="NAME", help="stored field to filter by (default: lang, if it is stored)")
+    topics: str | None = option(None, metavar="NAME|PATH", help="topics of which the page offers some as examples")
+    output: Path | None = option(None, metavar="DIR", help="directory of the page (default: exports/NAME.web)")
+    overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
+
+
 def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.export.access import Access
@@ -164,6 +185,32 @@ def onnx_command(options: OnnxOptions) -> None:
     export_encoder(open_encoder(checkpoint, "cpu", "float32"), output, options.dtype, options.overwrite)
 
 
-SUBCOMMANDS = {"onnx": Subcommand(OnnxOptions, onnx_command, "nothing was written")}
+def web_command(options: WebOptions) -> None:
+    """Export a search page. Raises MilcoError before the table is loaded if the index cannot have one."""
+    from milco_pyserini.corpora import open_topics
+    from milco_pyserini.encode.opening import open_encoder
+    from milco_pyserini.export.web import EXAMPLES, export_page, validate_index
+    from milco_pyserini.index.directory import open_index
+    from milco_pyserini.index.documents import LANGUAGE
+    from milco_pyserini.model.checkpoint import Checkpoint, Kind
+
+    index = open_index(options.index)
+    validate_index(index, options.field)
+    checkpoint = Checkpoint.open(options.encoder)
+    if checkpoint.kind is not Kind.QUERY_TABLE:
+        fix = f"Make one with milco encode query-table --encoder {options.encoder}."
+        raise ParameterError("encoder", options.encoder, "is no query table, and a page has no model", fix)
+    queries = [] if options.topics is None else [query.text for query in open_topics(options.topics)]
+    field = options.field or (LANGUAGE if LANGUAGE in (index.manifest.fields or {}) else None)
+    name = index.path.resolve().name.removesuffix(f".{index.manifest.engine}")
+    table: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
+    output = options.output or EXPORTS / f"{name}.web"
+    export_page(index, table, output, field, queries[:: len(queries) // EXAMPLES + 1], options.overwrite)
+
+
+SUBCOMMANDS = {
+    "onnx": Subcommand(OnnxOptions, onnx_command, "nothing was written"),
+    "web": Subcommand(WebOptions, web_command, "nothing was written"),
+}
 _INTERRUPTED = "no files were written; with --url, rerun the same command to resume"
 main = partial(dispatch, "milco export", SUBCOMMANDS, Subcommand(ExportOptions, command, _INTERRUPTED))

@@ -1,0 +1,333 @@
+"""Write a static search page: files that any web server serves, of an index and a query table.
+
+The page adds up the integers that lucene adds up, so hits and scores are those of milco search with the table. Its data
+are sorted maps in compressed chunks: rows of the table by their tokens, postings by term, documents by row. A query
+reads only chunks with something of it.
+"""
+
+import gzip
+import json
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from milco_pyserini import __version__
+from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.encode.contract import MilcoQueryEncoder
+from milco_pyserini.encode.query_table import QueryTable
+from milco_pyserini.errors import MilcoError, ParameterError
+from milco_pyserini.explain import render
+from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export
+from milco_pyserini.index.directory import Index
+from milco_pyserini.index.documents import field_type, filter_text
+from milco_pyserini.index.protocol import EngineSearcher, QueryOptions
+from milco_pyserini.index.vectors import index_query_encoder
+from milco_pyserini.io.files import atomic_directory, checksum_bytes, size_on_disk
+from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
+from milco_pyserini.io.records import FilesRecord
+from milco_pyserini.model.configuration import QUERY_LIMITS
+from milco_pyserini.request import SearchRequest
+
+SITE = Path(__file__).with_name("site")
+TEMPLATES = Path(render.__file__).with_name("templates")
+# Of documents: more would be too many bytes for a query and for a browser.
+MAX_DOCUMENTS = 200_000
+# Values of a field that a page offers as filters.
+MAX_VALUES = 50
+EXAMPLES = 12
+# Bytes of a chunk before it is compressed, of rows of the table, of postings, and of documents.
+_TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
+# Terms whose postings are read at a time.
+_TERMS = 1024
+_NORMALIZERS = [{"type": "Nmt"}, {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
+
+
+class WebManifest(FilesRecord, frozen=True, kw_only=True):
+    """A search page: the index and the table that it was made of, and its files. field: that filters."""
+
+    format_version: int
+    target: str
+    index: str
+    generation: str
+    encoder: str
+    table: str
+    field: str | None
+    examples: list[str]
+    milco_pyserini: str
+
+
+def export_page(
+    index: Index,
+    table: QueryTable,
+    output: Path,
+    field: str | None = None,
+    examples: Sequence[str] = (),
+    overwrite: bool = False,
+) -> WebManifest:
+    """Write the page to the directory output, which exists only when it is complete.
+
+    Args:
+        index: of engine lucene, with stored documents that were encoded by the encoder of the table.
+        field: stored field to filter by, with one value per document.
+        examples: queries that the page offers.
+        overwrite: replace an export at output.
+
+    Raises:
+        MilcoError: output exists, the index is too large, or the page cannot have such an index, table or field.
+    """
+    validate_index(index, field)
+    queries = index_query_encoder(index.vectors, QueryOptions(table))
+    tokenizer = _tokenizer(table)
+    vectors = table.vectors
+    determining: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "target": "web",
+        "index": index.path.name,
+        "generation": index.generation,
+        "encoder": table.config.checkpoint,
+        "table": checksum_bytes(
+            b"".join(a.tobytes() for a in (vectors.indptr, vectors.columns, vectors.weights, table.units.pairs))
+        ),
+        "field": field,
+        "examples": list(examples),
+        "milco_pyserini": __version__,
+    }
+    if (finished := finished_export(output, WebManifest, determining, overwrite)) is not None:
+        return finished
+    with index.searcher() as searcher:
+        values = _values(searcher, field)
+        with atomic_directory(output, overwrite, is_export) as directory:
+            for file in SITE.iterdir():
+                shutil.copyfile(file, directory / file.name)
+            # The look of the page of milco serve.
+            styles = [TEMPLATES / "page.css", TEMPLATES / "search.css", SITE / "page.css"]
+            (directory / "page.css").write_bytes(b"".join(style.read_bytes() for style in styles))
+            data = directory / "data"
+            data.mkdir()
+            _write(data / "tokenizer", json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode())
+            site: dict[str, Any] = _query_options(queries)
+            site["table"] = _write_chunks(data, "table", _TABLE, _table_rows(queries))
+            ids, site["postings"] = _write_postings(data, searcher, queries)
+            documents = _documents(searcher, ids)
+            texts, numbers = [], np.zeros(len(ids), np.uint8)
+            for row, document in enumerate(documents):
+                value = filter_text(document.fields.get(field, "")) if field else ""
+                numbers[row] = 1 + values.index(value) if value in values else 0
+                texts.append(
+                    (row, _json({"id": ids[row], "title": document.title, "text": document.text, "value": value}))
+                )
+            site["texts"] = _write_chunks(data, "texts", _TEXTS, texts)
+            _write(data / "values", numbers.tobytes())
+            site |= {"documents": len(ids), "field": field, "values": values, "name": index.path.name}
+            site["counts"] = np.bincount(numbers, minlength=len(values) + 1)[1:].tolist()
+            # Of all data: browsers keep files by their names, and never mix those of two exports.
+            site["version"] = checksum_bytes(_json(determining))[:16]
+            site["bytes"] = size_on_disk(data)
+            site["examples"] = list(examples)
+            (directory / "site.json").write_bytes(_json(site))
+            manifest = WebManifest(**determining, files=describe_files(directory, list_files(directory)))
+            write_checked(directory / MANIFEST, manifest)
+    size = sum(file.bytes for file in manifest.files) / 1e6
+    log(f"Exported {counted(len(ids), 'document')} as a search page into {output}: {size:,.1f} MB")
+    return manifest
+
+
+def validate_index(index: Index, field: str | None = None) -> None:
+    """Raise MilcoError unless a page can have an index, and it stores the field that filters."""
+    engine, documents = index.manifest.engine, index.manifest.documents
+    if engine != "lucene":
+        fix = "Build it with milco index --engine lucene --store."
+        raise ParameterError(
+            "index", index.path, f"has the engine {engine}: a page adds up the integers of lucene", fix
+        )
+    if documents > MAX_DOCUMENTS:
+        rule = f"has {documents:,} documents, a page at most {MAX_DOCUMENTS:,}"
+        raise ParameterError("index", index.path, rule, "Serve it with milco serve.")
+    if index.manifest.fields is None:
+        raise ParameterError("index", index.path, "stores no texts", "Build it again with milco index --store.")
+    if index.vectors.split_passages:
+        raise ParameterError("index", index.path, "holds passages: a page shows documents of one vector")
+    if field is not None:
+        field_type(field, index.manifest.fields, index.path)
+
+
+def _tokenizer(table: QueryTable) -> dict[str, Any]:
+    """Return what the page tokenizes with. Raises MilcoError for a tokenizer of another kind."""
+    given = json.loads(table.tokenizer.tokenizer.to_str())
+    model, before = given["model"], given["pre_tokenizer"] or {}
+    normalizer = given["normalizer"] or {}
+    kinds = [
+        *(("model", model["type"]) for _ in range(model["type"] != "Unigram" or model.get("byte_fallback", False))),
+        *(("normalizer", normalizer.get("type")) for _ in range(normalizer.get("normalizers") != _NORMALIZERS)),
+        *(
+            ("pre-tokenizer", before.get("type"))
+            for _ in range(before.get("type") != "Metaspace" or not before["split"])
+        ),
+    ]
+    if kinds:
+        part, kind = kinds[0]
+        raise MilcoError(f"the tokenizer of {table.name} has the {part} {kind}, which the page does not have")
+    ids = table.tokenizer.tokenizer.encode("a").ids
+    left, right = table.tokenizer.num_special_tokens
+    return {
+        "unchanged": _unchanged(table.tokenizer.tokenizer.normalizer),
+        "pieces": [piece for piece, _ in model["vocab"]],
+        "scores": [score for _, score in model["vocab"]],
+        "unknown": model["unk_id"],
+        "prepend": before["prepend_scheme"],
+        "added": [[one["content"], one["id"], one["lstrip"], one["rstrip"]] for one in given["added_tokens"]],
+        "before": ids[:left],
+        "after": ids[len(ids) - right :],
+    }
+
+
+def _unchanged(normalizer: Any) -> str:
+    """Return ranges of characters of newer versions of Unicode, which browsers would normalize: FROM TO FROM TO ..."""
+    ranges: list[str] = []
+    last = ""
+    for char in map(chr, range(sys.maxunicode + 1)):
+        is_newer = unicodedata.category(char) == "Cn"
+        is_newer |= unicodedata.normalize("NFKC", char) != char and normalizer.normalize_str(char) == char
+        # Marks are sorted by their classes.
+        is_newer |= unicodedata.combining(char) > 1 and normalizer.normalize_str(f"{char}\u0334").startswith(char)
+        if not is_newer:
+            continue
+        if last and ord(char) == ord(last) + 1:
+            ranges[-1] = char
+        else:
+            ranges += [char, char]
+        last = char
+    return "".join(ranges)
+
+
+def _query_options(queries: MilcoQueryEncoder) -> dict[str, Any]:
+    """Return lengths and limits of queries."""
+    config = queries.encoder.config
+    limits = [
+        min((limit for name in names if (limit := getattr(config, name, None)) is not None), default=None)
+        for names in zip(("pivot_top_k", "source_top_k"), QUERY_LIMITS, strict=True)
+    ]
+    return {
+        "length": queries.max_length,
+        "lowercase": queries.lowercase,
+        "capitals": bool(getattr(config, "lowercase_capitals", False)),
+        "scale": queries.scale,
+        "english": queries.encoder.vocabulary.english_size,
+        "limits": limits,
+        "encoder": config.checkpoint,
+    }
+
+
+def _table_rows(queries: MilcoQueryEncoder) -> Iterator[tuple[int, bytes]]:
+    """Yield key and row of each unit: its columns as gaps, and the bits of their float16 weights.
+
+    The key of a token is ID x (tokens + 1), that of a pair as much with the first ID, plus 1, plus the second ID.
+    """
+    table = queries.encoder
+    vectors, size = table.vectors.view(*queries.views), table.units.num_tokens
+    pairs = table.units.pairs
+    keys = np.append(np.arange(size) * (size + 1), pairs // size * (size + 1) + 1 + pairs % size)
+    # Weights that round to nothing are no terms, and the weakest.
+    kept = vectors.where(np.rint(vectors.weights * np.float32(queries.scale)) > 0)
+    bits = kept.weights.astype(np.float16).view(np.uint16)
+    for unit in np.argsort(keys, kind="stable").tolist():
+        span = slice(kept.indptr[unit], kept.indptr[unit + 1])
+        columns = kept.columns[span]
+        if len(columns):
+            gaps = _varints([len(columns), *np.diff(columns, prepend=0).tolist()])
+            yield int(keys[unit]), gaps + bits[span].astype("<u2").tobytes()
+
+
+def _write_postings(data: Path, searcher: EngineSearcher, queries: MilcoQueryEncoder) -> tuple[list[str], list[int]]:
+    """Write the postings of all terms that queries may have; return the docids in their order, and the chunks."""
+    vocabulary = queries.encoder.vocabulary
+    columns = np.unique(queries.encoder.vectors.view(*queries.views).columns)
+    found: list[tuple[int, list[str], np.ndarray]] = []
+    progress = Progress("terms", len(columns))
+    for start in range(0, len(columns), _TERMS):
+        some = columns[start : start + _TERMS].tolist()
+        # The score of a document for one term with impact 1 is the term's impact.
+        terms = [{vocabulary.terms[column]: 1 / queries.scale} for column in some]
+        rankings = searcher.rank(terms, SearchRequest(searcher.num_documents))
+        found += [(column, hits.docids, hits.scores) for column, hits in zip(some, rankings, strict=True) if len(hits)]
+        progress.add(len(some))
+    progress.close("Read postings")
+    ids = sorted({docid for _, docids, _ in found for docid in docids})
+    rows = {docid: row for row, docid in enumerate(ids)}
+
+    def postings() -> Iterator[tuple[int, bytes]]:
+        for column, docids, scores in found:
+            own = np.fromiter((rows[docid] for docid in docids), np.int64, len(docids))
+            order = np.argsort(own)
+            gaps = np.diff(own[order], prepend=0)
+            name = vocabulary.text(vocabulary.terms[column]).encode()
+            impacts = scores[order].astype(np.int64)
+            yield column, _varints([len(name)]) + name + _varints(np.stack([gaps, impacts], axis=1).ravel().tolist())
+
+    return ids, _write_chunks(data, "postings", _POSTINGS, postings())
+
+
+def _documents(searcher: EngineSearcher, ids: list[str]) -> Iterator[Any]:
+    for start in range(0, len(ids), _TERMS):
+        some = ids[start : start + _TERMS]
+        found = searcher.documents(some)
+        yield from (found[docid] for docid in some)
+
+
+def _values(searcher: EngineSearcher, field: str | None) -> list[str]:
+    """Return the values of the field that filters. Raises MilcoError unless each document has one, of a few."""
+    if field is None:
+        return []
+    counts = searcher.values(field)
+    kind = (searcher.fields or {})[field]
+    if kind not in ("string", "boolean", "number", "date") or counts is None or len(counts) > MAX_VALUES:
+        many = f"over {MAX_VALUES}" if counts is None or len(counts) > MAX_VALUES else f"{len(counts)}"
+        rule = f"has {many} different values of type {kind}: a page filters by one of up to {MAX_VALUES} values"
+        raise ParameterError("field", field, rule)
+    return sorted(counts)
+
+
+def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int, bytes]]) -> list[int]:
+    """Write a sorted map of keys to bytes in files NAME-0, NAME-1, ... of about size bytes; return their first keys.
+
+    A record is the gap to the key before, the number of its bytes, and these.
+    """
+    starts: list[int] = []
+    chunk, last = bytearray(), 0
+    for key, content in records:
+        if chunk and len(chunk) + len(content) > size:
+            _write(data / f"{name}-{len(starts) - 1}", bytes(chunk))
+            chunk.clear()
+        if not chunk:
+            starts.append(key)
+            last = key
+        chunk += _varints([key - last, len(content)]) + content
+        last = key
+    if chunk:
+        _write(data / f"{name}-{len(starts) - 1}", bytes(chunk))
+    return starts
+
+
+def _write(path: Path, content: bytes) -> None:
+    # No ending: a server would state that .gz is an encoding, and browsers would unpack it.
+    path.write_bytes(gzip.compress(content, mtime=0))
+
+
+def _varints(values: Iterable[int]) -> bytes:
+    """Return integers of variable length: seven bits a byte, the lowest first, the highest bit if more follow."""
+    encoded = bytearray()
+    for value in values:
+        while value > 127:
+            encoded.append(value & 127 | 128)
+            value >>= 7
+        encoded.append(value)
+    return bytes(encoded)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

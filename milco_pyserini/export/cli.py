@@ -189,7 +189,7 @@ def web_command(options: WebOptions) -> None:
     """Export a search page. Raises MilcoError before the table is loaded if the index cannot have one."""
     from milco_pyserini.corpora import open_topics
     from milco_pyserini.encode.opening import open_encoder
-    from milco_pyserini.export.web import EXAMPLES, export_page, validate_index
+    from milco_pyserini.export.web import EXAMPLES, export_page, index_name, validate_index
     from milco_pyserini.index.directory import open_index
     from milco_pyserini.index.documents import LANGUAGE
     from milco_pyserini.model.checkpoint import Checkpoint, Kind
@@ -199,12 +199,13 @@ def web_command(options: WebOptions) -> None:
     checkpoint = Checkpoint.open(options.encoder)
     if checkpoint.kind is not Kind.QUERY_TABLE:
         fix = f"Make one with milco encode query-table --encoder {options.encoder}."
-        raise ParameterError("encoder", options.encoder, "is no query table, and a page has no model", fix)
+        raise ParameterError(
+            "encoder", options.encoder, "has another kind of encoder than a query table, which a page needs", fix
+        )
     queries = [] if options.topics is None else [query.text for query in open_topics(options.topics)]
     field = options.field or (LANGUAGE if LANGUAGE in (index.manifest.fields or {}) else None)
-    name = index.path.resolve().name.removesuffix(f".{index.manifest.engine}")
     table: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
-    output = options.output or EXPORTS / f"{name}.web"
+    output = options.output or EXPORTS / f"{index_name(index)}.web"
     export_page(index, table, output, field, queries[:: len(queries) // EXAMPLES + 1], options.overwrite)
 
 

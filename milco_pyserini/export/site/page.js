@@ -76,7 +76,7 @@ function article(hit, place) {
   const body = element("div", { className: "body" }, element("p", { className: "snippet", dir: "auto" }, snippet(hit.text)));
   if (snippet(hit.text) !== hit.text) {
     const full = element("p", { className: "snippet rest", dir: "auto" }, hit.text);
-    body.append(element("details", {}, element("summary", {}, "Full text"), full));
+    body.append(element("details", { className: "full" }, element("summary", {}, "Full text"), full));
   }
   const terms = element("ul", { className: "terms why" }, ...hit.reasons.map((reason) => why(reason, hit.score)));
   const rest = hit.more ? [element("p", { className: "key" }, `and ${hit.more} weaker terms`)] : [];

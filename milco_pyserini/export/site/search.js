@@ -19,7 +19,10 @@ const REASONS = 12;
 export class Tokenizer {
   constructor(given) {
     Object.assign(this, given);
-    this.numbers = new Map(this.pieces.map((piece, id) => [piece, id]));
+    this.pieces = given.pieces.split("\n");
+    this.scores = Float64Array.from(given.scores.split("\n"), Number);
+    this.numbers = new Map();
+    for (const [id, piece] of this.pieces.entries()) this.numbers.set(piece, id);
     this.longest = this.pieces.reduce((most, piece) => Math.max(most, piece.length), 0);
     this.least = this.scores.reduce((a, b) => Math.min(a, b)) - UNKNOWN;
     this.special = new Map(this.added.map(([content, ...rest]) => [content, rest]));

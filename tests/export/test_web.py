@@ -1,0 +1,256 @@
+"""A search page of static files: its JavaScript finds what milco search finds, and it works in a browser."""
+
+import functools
+import http.server
+import json
+import random
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import is_light, opened
+from pages import EVIL
+
+from milco_pyserini import Index, MilcoEncoder, Searcher
+from milco_pyserini.cli.main import main
+from milco_pyserini.corpora import open_corpus
+from milco_pyserini.encode.opening import load_encoder
+from milco_pyserini.encode.query_table import _FIELDS, QueryTable
+from milco_pyserini.export import web
+from milco_pyserini.sparse import SparseBatch, Vocabulary
+
+DOCUMENTS = 40
+# Scripts, controls, spaces, compositions, special tokens, capitals and lone surrogates.
+RANGES = [(1, 0x3400), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xF900, 0xFB00), (0xFE00, 0x10000), (0x1F300, 0x1F700)]
+TEXTS = [
+    *(
+        "",
+        " ",
+        "\u200b",
+        "\ufeff",
+        "\x1c",
+        "\t\r\na  b",
+        "ＮＡＳＡ",
+        "＜s＞",
+        "<s> hello</s>x<pad>",
+        "a <unk> b",
+        "e\u0301ﬁ½㌖",
+    ),
+    *(
+        "WHO INVENTED THE TELEPHONE",
+        "NASA",
+        "İSTANBUL ŞEHRİ NEREDE",
+        "ΟΔΟΣ ΤΗΣ ΕΙΡΗΝΗΣ",
+        "a\ud800b",
+        "각\u11a8",
+        "▁▁a ▁b",
+    ),
+    " ".join(["длинный"] * 200),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of some documents of the sample, and a table with few different weights, so that many terms tie."""
+    root = tmp_path_factory.mktemp("web")
+    encoder = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    documents = [
+        {"id": one.id, "text": one.contents, **one.fields} for one in list(open_corpus("sample"))[:: 650 // DOCUMENTS]
+    ]
+    for one in documents:
+        one["text"] = f"{EVIL} {one['text']}"
+    Index.build(documents, root / "small.lucene", "lucene", encoder=encoder)
+    rng, tokens = np.random.default_rng(0), len(encoder.tokenizer.pieces)
+    rows = [row.ids for row in encoder.tokenizer.tokenize([one["text"] for one in documents], 512)]
+    pairs = np.unique([first * tokens + second for row in rows for first, second in pairwise(row[1:-1])])
+    columns = np.unique(encoder.encode_document([one["text"] for one in documents]).columns)
+    units = np.append(np.unique([token for row in rows for token in row[1:-1]]), tokens + np.arange(len(pairs)))
+    unit_of = np.repeat(units, 9)
+    weights = rng.integers(0, 20, len(unit_of)).astype(np.float32) / 16 + 0.005
+    vectors = SparseBatch.from_maxima(
+        unit_of, rng.choice(columns, len(unit_of)), weights, tokens + len(pairs), encoder.vocabulary.english_size
+    )
+    values: dict[str, Any] = {name: getattr(encoder.config, name, None) for name in _FIELDS}
+    values |= {"query_pivot_top_k": 12, "query_source_top_k": 5, "checkpoint": "mini", "top_k": 9, "token_limit": 512}
+    values |= {"encoder": SimpleNamespace(vocab_size=tokens, pad_token_id=1), "dtype": "float32"}
+    config = SimpleNamespace(**values, weight_hash=encoder.hashes["weight_hash"])
+    made = QueryTable(vectors, config, encoder.tokenizer, encoder.english_tokenizer, "table", pairs=pairs)
+    (root / "table").mkdir()
+    made.save_pretrained(root / "table")
+    assert main([*export(root), "--topics", "sample"]) == 0
+    return root
+
+
+def export(root: Path, index: str = "small.lucene", output: str = "site") -> list[str]:
+    """Return the command that exports an index."""
+    return [
+        "export",
+        "web",
+        "--index",
+        str(root / index),
+        "--encoder",
+        str(root / "table"),
+        "--output",
+        str(root / output),
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(root: Path) -> QueryTable:
+    loaded = load_encoder(root / "table")
+    assert isinstance(loaded, QueryTable)
+    return loaded
+
+
+def run(root: Path, queries: Sequence[str] = (), texts: Sequence[str] = (), value: int = 0, k: int = 1000) -> Any:
+    """Search and tokenize in Node."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs Node.js (apt-get install nodejs)")
+    given = {"directory": str(root / "site"), "queries": queries, "texts": texts, "value": value, "k": k}
+    script = Path(__file__).with_name("web_search.mjs")
+    return json.loads(
+        subprocess.run([node, script], input=json.dumps(given), capture_output=True, check=True, text=True).stdout
+    )
+
+
+def queries() -> list[str]:
+    """Return beginnings of texts of the sample, in all of its languages, and further texts."""
+    return [one.contents[:80] for one in list(open_corpus("sample"))[::13]] + TEXTS
+
+
+def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, table: QueryTable) -> None:
+    """In every script, with every normalization, cut at the length of queries."""
+    rng = random.Random(0)
+    pool = [chr(code) for first, last in RANGES for code in range(first, last)]
+    texts = [
+        *queries(),
+        *("".join(rng.choices(pool, k=rng.randint(1, 6))) for _ in range(3000)),
+        *(f"a{one}b" for one in pool),
+    ]
+    expected = [row.ids for row in table.tokenizer.tokenize(texts, table.config.query_max_length)]
+    wrong = [text for text, ids, own in zip(texts, run(root, texts=texts)["ids"], expected, strict=True) if ids != own]
+    # Letters of later versions of Unicode, of which a browser knows more than Python, may have capitals.
+    assert [text for text in wrong if text.isascii() or len(text) > 6] == []
+    assert len(wrong) <= 3
+
+
+@pytest.mark.parametrize("language", ["", "de"])
+def test_hits_and_scores_are_those_of_milco_search(root: Path, table: QueryTable, language: str) -> None:
+    """To the last hit, with ties in the order of docids, limits of terms, totals, shares, and a filter."""
+    filters = [f"lang={language}"] if language else []
+    value = 1 + json.loads((root / "site" / "site.json").read_bytes())["values"].index(language) if language else 0
+    with Searcher.open(root / "small.lucene", table) as searcher:
+        expected = searcher.search_batch(queries(), filters=filters)
+        shares = [[hit.share for hit in hits] for hits in expected]
+    answers = run(root, queries(), value=value)["answers"]
+    assert sum(len(hits) for hits in expected) > 50
+    for answer, hits, share in zip(answers, expected, shares, strict=True):
+        assert [(one["id"], one["score"]) for one in answer["hits"]] == list(
+            zip(hits.docids, hits.scores.tolist(), strict=True)
+        )
+        assert answer["total"] == hits.total
+        assert [one["share"] for one in answer["hits"]] == pytest.approx(share)
+        assert all(sum(term["score"] for term in one["reasons"]) <= one["score"] for one in answer["hits"])
+
+
+def test_a_finished_page_is_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither it nor another export is replaced without --overwrite."""
+    before = (root / "site" / "site.json").stat().st_mtime_ns
+    assert main([*export(root), "--topics", "sample"]) == 0
+    assert (root / "site" / "site.json").stat().st_mtime_ns == before
+    assert main([*export(root), "--field", "lang"]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_indexes_that_no_page_can_have_are_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sentence that names the fix, before anything is written."""
+    vectors = SparseBatch.from_dicts([{"a": 1.0}], Vocabulary(["a"], []))
+    Index.build(vectors, root / "floats", "exact", ids=["1"])
+    Index.build(vectors, root / "textless", "lucene", ids=["1"])
+    monkeypatch.setattr(web, "MAX_DOCUMENTS", DOCUMENTS - 1)
+    messages = {
+        "floats": "engine exact",
+        "textless": "--store",
+        "small.lucene": f"at most {DOCUMENTS - 1}",
+        "absent": "absent",
+    }
+    for index, message in messages.items():
+        assert main(export(root, index, "refused")) == 2
+        assert message in capsys.readouterr().err
+    monkeypatch.undo()
+    command = export(root, output="refused")
+    for options, message in (
+        (["--encoder", "mini"], "query-table"),
+        (["--encoder", str(root / "nothing")], "nothing"),
+        (["--field", "year"], "year"),
+    ):
+        assert main([*command, *options]) == 2
+        assert message in capsys.readouterr().err
+    assert not (root / "refused").exists()
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    """A static server of the page, below a path."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Keep stderr for messages."""
+
+    handler = functools.partial(Handler, directory=str(root))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/site/"
+        server.shutdown()
+
+
+def test_the_page_works_in_a_browser(root: Path, table: QueryTable, browser: Any, address: str) -> None:
+    """By keyboard, with a filter, in the dark, on a narrow screen, and without a network."""
+    query = queries()[0]
+    with Searcher.open(root / "small.lucene", table) as searcher:
+        expected = searcher.search(query)
+        language = expected[0].fields["lang"]
+        filtered = searcher.search(query, filters=f"lang={language}")
+    with opened(browser, address, color_scheme="dark", viewport={"width": 375, "height": 700}) as page:
+        assert not is_light(page)
+        assert page.locator("#examples a").count() > 5
+        page.keyboard.type(query)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article")
+        assert page.locator("article .score strong").all_inner_texts() == [f"{hit.score:,.0f}" for hit in expected]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        page.keyboard.press("Tab")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        assert page.locator("article:first-child .why mark").first.is_visible()
+        assert page.locator("article h2").first.get_attribute("dir") == "auto"
+        page.wait_for_selector("#offline:not(:empty)")
+        page.context.set_offline(True)
+        page.reload()
+        page.wait_for_selector("article")
+        page.click(f"#filters a:has-text('{language}')")
+        page.wait_for_selector(f"#about:has-text('of {filtered.total} documents')")
+        assert page.locator("article .score strong").all_inner_texts() == [f"{hit.score:,.0f}" for hit in filtered]
+        page.go_back()
+        page.wait_for_selector(f"#about:has-text('of {expected.total} documents')")
+
+
+def test_markup_of_documents_and_queries_is_text(root: Path, browser: Any, address: str) -> None:
+    """No script runs, and no address is requested; opened() sees to both."""
+    text = next(iter(open_corpus("sample"))).contents[:60]
+    with opened(browser, address) as page:
+        page.fill("#q", f"{text} {EVIL}")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article")
+        assert EVIL.split(" & ")[0] in page.locator("main").inner_text()
+        assert page.locator("main script, main b").count() == 0

@@ -1,4 +1,4 @@
-# make demo: from nothing to figures on the embedded sample. make test: linter, types, budgets of lines and tests. make test-more: what
+# make demo: from nothing to figures on the embedded sample. make site: its search page. make test: linter, types, budgets of lines and tests. make test-more: what
 # CI runs besides, some of it in environments of its own. make docs: the site of the documentation, in build/docs.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
@@ -21,10 +21,18 @@ PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo test test-more programs cluster pages lint docs wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
+.PHONY: demo site test test-more programs cluster pages lint docs wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
+
+# A search page of the sample, without a server. The table takes some minutes to make once.
+site: $(VENV)/installed
+	$(RUN) -m milco_pyserini encode --corpus sample --encoder mini
+	$(RUN) -m milco_pyserini index --vectors vectors/sample --store
+	$(RUN) -m milco_pyserini encode query-table --encoder mini --output tables/mini
+	$(RUN) -m milco_pyserini export web --index indexes/sample.lucene --encoder tables/mini --topics sample --output site
+	@echo '$(RUN) -m http.server --directory site'
 
 test: lint $(VENV)-ciff/installed
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages and not cluster" \

@@ -31,7 +31,7 @@ MODULES = (
     ),
 )
 SECTIONS = {
-    "Guide": "README python encoding indexing hybrid export cluster serving memory deployment seismic checkpoints",
+    "Guide": "README python encoding indexing hybrid export cluster serving web memory deployment seismic checkpoints",
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
     "Research": "adapt training reproducing",
     "Reference": "reference/milco_pyserini formats glossary",

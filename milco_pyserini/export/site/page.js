@@ -58,7 +58,8 @@ function answered({ data }) {
     return;
   }
   const text = new URLSearchParams(location.search).get("q")?.trim();
-  keep();
+  // After the page is shown, and what it loads for that.
+  setTimeout(() => keep().catch((error) => (offline.textContent = `needs a network: ${error.message}`)), 1000);
   if (!text) return;
   const before = list.children.length;
   list.replaceChildren(...data.hits.map(article));

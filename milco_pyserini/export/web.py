@@ -44,7 +44,6 @@ EXAMPLES = 12
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
 # Terms whose postings are read at a time.
 _TERMS = 1024
-_NORMALIZERS = [{"type": "Nmt"}, {"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}]
 
 
 class WebManifest(FilesRecord, frozen=True, kw_only=True):
@@ -165,21 +164,20 @@ def _tokenizer(table: QueryTable) -> dict[str, Any]:
     """Return what the page tokenizes with. Raises MilcoError for a tokenizer of another kind."""
     given = json.loads(table.tokenizer.tokenizer.to_str())
     model, before = given["model"], given["pre_tokenizer"] or {}
-    normalizer = given["normalizer"] or {}
-    kinds = [
-        *(("model", model["type"]) for _ in range(model["type"] != "Unigram" or model.get("byte_fallback", False))),
-        *(("normalizer", normalizer.get("type")) for _ in range(normalizer.get("normalizers") != _NORMALIZERS)),
-        *(
-            ("pre-tokenizer", before.get("type"))
-            for _ in range(before.get("type") != "Metaspace" or not before["split"])
-        ),
-    ]
-    if kinds:
-        part, kind = kinds[0]
-        raise MilcoError(f"the tokenizer of {table.name} has the {part} {kind}, which the page does not have")
+    normalizers = list(map(_normalizer, (given["normalizer"] or {}).get("normalizers", [given["normalizer"]])))
+    known = {
+        "model": (model, model["type"] == "Unigram" and not model.get("byte_fallback")),
+        "pre-tokenizer": (before, before.get("type") == "Metaspace" and before["split"]),
+        "normalizer": (given["normalizer"] or {}, None not in normalizers),
+    }
+    for part, (about, is_known) in known.items():
+        if not is_known:
+            kind = about.get("type")
+            raise MilcoError(f"the tokenizer of {table.name} has the {part} {kind}, which the page does not have")
     ids = table.tokenizer.tokenizer.encode("a").ids
     left, right = table.tokenizer.num_special_tokens
     return {
+        "normalizers": normalizers,
         "unchanged": _unchanged(table.tokenizer.tokenizer.normalizer),
         # Faster to read than lists. No text has a line feed, which the normalizer replaces.
         "pieces": "\n".join(piece.replace("\n", " ") for piece, _ in model["vocab"]),
@@ -190,6 +188,18 @@ def _tokenizer(table: QueryTable) -> dict[str, Any]:
         "before": ids[:left],
         "after": ids[len(ids) - right :],
     }
+
+
+def _normalizer(given: dict[str, Any]) -> list[Any] | None:
+    """Return the kind of a normalizer and its argument, as the page has it; None if it has none of the kind."""
+    kind = given["type"]
+    if kind in ("Nmt", "NFKC"):
+        return [kind, None]
+    if kind == "Precompiled":
+        return [kind, given["precompiled_charsmap"]]
+    if kind == "Strip" and given["strip_right"] and not given["strip_left"]:
+        return [kind, None]
+    return [kind, given["content"]] if kind == "Replace" and given["pattern"] == {"Regex": " {2,}"} else None
 
 
 def _unchanged(normalizer: Any) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import is_light, opened
+from golden_set import GOLDEN
 from pages import EVIL
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
@@ -126,20 +127,39 @@ def queries() -> list[str]:
     return [one.contents[:80] for one in list(open_corpus("sample"))[::13]] + TEXTS
 
 
-def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, table: QueryTable) -> None:
-    """In every script, with every normalization, cut at the length of queries."""
+def many_texts() -> list[str]:
+    """Return texts in every script, and of random characters."""
     rng = random.Random(0)
     pool = [chr(code) for first, last in RANGES for code in range(first, last)]
-    texts = [
-        *queries(),
-        *("".join(rng.choices(pool, k=rng.randint(1, 6))) for _ in range(3000)),
-        *(f"a{one}b" for one in pool),
-    ]
+    texts = ["".join(rng.choices(pool, k=rng.randint(1, 6))) for _ in range(3000)]
+    return [*queries(), *texts, *(f"a{one}b" for one in pool)]
+
+
+def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, table: QueryTable) -> None:
+    """In every script, with every normalization, cut at the length of queries."""
+    texts = many_texts()
     expected = [row.ids for row in table.tokenizer.tokenize(texts, table.config.query_max_length)]
     wrong = [text for text, ids, own in zip(texts, run(root, texts=texts)["ids"], expected, strict=True) if ids != own]
     # Letters of later versions of Unicode, of which a browser knows more than Python, may have capitals.
     assert [text for text in wrong if text.isascii() or len(text) > 6] == []
     assert len(wrong) <= 3
+
+
+def test_a_tokenizer_may_have_a_compiled_map_of_characters(tmp_path: Path) -> None:
+    """As those of XLM-R and BGE-M3: tokens, hits and scores are equal, too."""
+    encoder = MilcoEncoder.from_pretrained(str(GOLDEN / "ckpt_distillation"), device="cpu", dtype="float32")
+    table = QueryTable.build(encoder, tmp_path / "table")
+    Index.build([text or "blank" for text in queries()], tmp_path / "small.lucene", "lucene", encoder=encoder)
+    assert main(export(tmp_path)) == 0
+    texts = many_texts()
+    found = run(tmp_path, queries(), texts)
+    assert found["ids"] == [row.ids for row in table.tokenizer.tokenize(texts, table.config.query_max_length)]
+    with Searcher.open(tmp_path / "small.lucene", table) as searcher:
+        expected = searcher.search_batch(queries())
+    for answer, hits in zip(found["answers"], expected, strict=True):
+        assert [(one["id"], one["score"]) for one in answer["hits"]] == list(
+            zip(hits.docids, hits.scores.tolist(), strict=True)
+        )
 
 
 @pytest.mark.parametrize("language", ["", "de"])

@@ -140,12 +140,12 @@ function pressed(event) {
 }
 
 async function start() {
-  if (!("DecompressionStream" in window && "Worker" in window)) return;
+  if (!("DecompressionStream" in window && "Worker" in window && "Segmenter" in Intl)) return;
   const response = await fetch("site.json");
   site = await response.json();
   worker = new Worker("worker.js", { type: "module" });
   worker.onmessage = answered;
-  worker.onerror = () => (about.textContent = "This browser cannot run the search: one of 2023 or later can.");
+  worker.onerror = () => (about.textContent = "This browser cannot run the search: one of 2024 or later can.");
   name.textContent = site.name;
   examples.replaceChildren(...site.examples.map((text) => element("li", {}, element("a", { href: address(text), dir: "auto" }, text))));
   form.addEventListener("submit", (event) => {

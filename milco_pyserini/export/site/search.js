@@ -1,13 +1,14 @@
 // Search in a browser, or in Node, with the hits and scores of milco search: see web.py for the files.
 // Everything is an integer, or a float that is rounded as numpy and Java round it.
 
-const UTF8 = new TextDecoder();
+const UTF8 = new TextDecoder(), ENCODER = new TextEncoder();
 const WORD = "\u2581";
 // White space and control characters as SentencePiece's rules (nmt) replace and drop them.
 const DROPPED = /[\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f]/g;
 const SPACES = /[\t\n\f\r\u1680\u200b-\u200f\u2028\u2029\u2581\ufeff\ufffd]/g;
 // Python's str.split() and str.strip().
 const BLANKS = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
+const TRAILING = new RegExp(`(?:${BLANKS.source.replace("\\x1c-", "")})$`, "u");
 // A shorter text in capitals may be an acronym.
 const WORDS_OF_A_SENTENCE = 3, LONGEST_ACRONYM = 8;
 // Score of an unknown character, below the lowest of a piece.
@@ -50,12 +51,25 @@ export class Tokenizer {
 
   /** Adds the ids of text between special tokens. */
   add(ids, text, isFirst) {
-    text = text.replace(DROPPED, "").replace(SPACES, " ").split(this.parts);
-    text = text.map((part, place) => (place % 2 ? part : part.normalize("NFKC"))).join("").replace(/ {2,}/g, " ");
+    for (const [kind, given] of this.normalizers) text = this.normalized(kind, given, text);
     if (!text) return;
     text = text.replaceAll(" ", WORD);
     if (this.prepend === "always" || (this.prepend === "first" && isFirst)) text = text.startsWith(WORD) ? text : WORD + text;
     for (const word of text.split(/(?=\u2581)/)) this.addWord(ids, word);
+  }
+
+  normalized(kind, given, text) {
+    if (kind === "Nmt") return text.replace(DROPPED, "").replace(SPACES, " ");
+    if (kind === "Replace") return text.replace(/ {2,}/g, given);
+    if (kind === "Strip") return text.replace(TRAILING, "");
+    if (kind === "NFKC") return text.split(this.parts).map((part, place) => (place % 2 ? part : part.normalize("NFKC"))).join("");
+    // Short clusters of characters are replaced, and else characters.
+    const map = (this.map ??= new CharacterMap(given));
+    const clusters = [...new Intl.Segmenter("en").segment(text)].map(({ segment }) => segment);
+    return clusters.map((cluster) => {
+      const found = ENCODER.encode(cluster).length < 6 ? map.get(cluster) : undefined;
+      return found ?? [...cluster].map((character) => map.get(character) ?? character).join("");
+    }).join("");
   }
 
   /** Adds the pieces with the largest sum of scores; unknown characters in a row are one. */
@@ -81,6 +95,30 @@ export class Tokenizer {
       if (best[end].id !== this.unknown || found.at(-1) !== this.unknown) found.push(best[end].id);
     }
     ids.push(...found.reverse());
+  }
+}
+
+/** SentencePiece's compiled map of characters: a double-array trie of bytes, then replacements that end with 0. */
+class CharacterMap {
+  constructor(base64) {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)), view = new DataView(bytes.buffer);
+    this.units = Array.from({ length: view.getUint32(0, true) / 4 }, (_, place) => view.getUint32(4 + 4 * place, true));
+    this.ends = bytes.subarray(4 + 4 * this.units.length);
+  }
+
+  /** Returns the replacement of the shortest beginning of a text that has one. */
+  get(text) {
+    const next = (unit) => (unit >>> 10) << ((unit & 512) >>> 6);
+    let place = next(this.units[0]);
+    for (const byte of ENCODER.encode(text)) {
+      const unit = this.units[(place ^= byte)];
+      if (!byte || unit === undefined || (unit & 0x800000ff) !== byte) return undefined;
+      place ^= next(unit);
+      if (!(unit & 256)) continue;
+      const start = this.units[place] & 0x7fffffff;
+      return UTF8.decode(this.ends.subarray(start, this.ends.indexOf(0, start)));
+    }
+    return undefined;
   }
 }
 

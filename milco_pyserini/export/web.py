@@ -37,8 +37,8 @@ SITE = Path(__file__).with_name("site")
 TEMPLATES = Path(render.__file__).with_name("templates")
 # A query would have to load too many bytes of more documents.
 MAX_DOCUMENTS = 200_000
-# Values of a field that a page offers as filters.
-MAX_VALUES = 50
+# Values of a field that filters: a byte is their number.
+MAX_VALUES = 255
 EXAMPLES = 12
 # Bytes of a chunk before it is compressed, of rows of the table, of postings, and of documents.
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
@@ -110,8 +110,8 @@ def export_page(
             data.mkdir()
             _write(data / "tokenizer", json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode())
             site: dict[str, Any] = _query_options(queries)
-            site["table"] = _write_chunks(data, "table", _TABLE, _table_rows(queries))
-            ids, site["postings"] = _write_postings(data, searcher, queries)
+            site["table"] = _write_chunks(data, "table", _TABLE, _table_rows(table, queries))
+            ids, site["postings"] = _write_postings(data, searcher, table, queries)
             documents = _documents(searcher, ids)
             texts, numbers = [], np.zeros(len(ids), np.uint8)
             for row, document in enumerate(documents):
@@ -239,12 +239,11 @@ def _query_options(queries: MilcoQueryEncoder) -> dict[str, Any]:
     }
 
 
-def _table_rows(queries: MilcoQueryEncoder) -> Iterator[tuple[int, bytes]]:
+def _table_rows(table: QueryTable, queries: MilcoQueryEncoder) -> Iterator[tuple[int, bytes]]:
     """Yield key and row of each unit: its columns as gaps, and the bits of their float16 weights.
 
     The key of a token is ID x (tokens + 1), that of a pair as much with the first ID, plus 1, plus the second ID.
     """
-    table = queries.encoder
     vectors, size = table.vectors.view(*queries.views), table.units.num_tokens
     pairs = table.units.pairs
     keys = np.append(np.arange(size) * (size + 1), pairs // size * (size + 1) + 1 + pairs % size)
@@ -259,10 +258,12 @@ def _table_rows(queries: MilcoQueryEncoder) -> Iterator[tuple[int, bytes]]:
             yield int(keys[unit]), gaps + bits[span].astype("<u2").tobytes()
 
 
-def _write_postings(data: Path, searcher: EngineSearcher, queries: MilcoQueryEncoder) -> tuple[list[str], list[int]]:
+def _write_postings(
+    data: Path, searcher: EngineSearcher, table: QueryTable, queries: MilcoQueryEncoder
+) -> tuple[list[str], list[int]]:
     """Write the postings of all terms that queries may have; return the docids in their order, and the chunks."""
-    vocabulary = queries.encoder.vocabulary
-    columns = np.unique(queries.encoder.vectors.view(*queries.views).columns)
+    vocabulary = table.vocabulary
+    columns = np.unique(table.vectors.view(*queries.views).columns)
     found: list[tuple[int, list[str], np.ndarray]] = []
     progress = Progress("terms", len(columns))
     for start in range(0, len(columns), _TERMS):

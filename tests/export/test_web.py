@@ -74,7 +74,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = np.unique(encoder.encode_document([one["text"] for one in documents]).columns)
     units = np.append(np.unique([token for row in rows for token in row[1:-1]]), tokens + np.arange(len(pairs)))
     unit_of = np.repeat(units, 9)
-    weights = rng.integers(0, 20, len(unit_of)).astype(np.float32) / 16 + 0.005
+    weights = (rng.integers(0, 20, len(unit_of)) / 16 + 0.005).astype(np.float32)
     vectors = SparseBatch.from_maxima(
         unit_of, rng.choice(columns, len(unit_of)), weights, tokens + len(pairs), encoder.vocabulary.english_size
     )

@@ -1,5 +1,7 @@
 // The search page: texts of documents and queries are only ever set as text.
 const PAGE = 10, SNIPPET = 400;
+// Of more values of a field, only those of the hits are offered.
+const MOST_VALUES = 30;
 // More bytes are not kept for use without a network.
 const MOST_KEPT = 100e6;
 const FILES = ["./", "page.css", "page.js", "worker.js", "search.js", "site.json", "icon.svg"];
@@ -40,14 +42,20 @@ function show() {
     filters.hidden = more.hidden = true;
   } else {
     about.textContent = "Searching …";
-    filters.replaceChildren(...[["all", 0], ...site.values.map((one, place) => [one, place + 1])].map(([label, place]) => {
-      const count = place ? [" ", element("small", {}, format.format(site.counts[place - 1]))] : [];
-      const properties = { href: address(text, site.values[place - 1]), ...(place === value ? { "aria-current": "true" } : {}) };
-      return element("li", {}, element("a", properties, label, ...count));
-    }));
-    filters.hidden = site.values.length < 2;
+    offer(text, value, site.values.length > MOST_VALUES ? [] : site.values);
   }
   worker.postMessage({ number: ++number, site, text, k, value });
+}
+
+/** Offers values of the field as filters. value: the number of the one that is set. */
+function offer(text, value, values) {
+  const numbers = [...new Set([0, ...values.map((one) => site.values.indexOf(one) + 1), value])];
+  filters.replaceChildren(...numbers.map((place) => {
+    const count = place ? [" ", element("small", {}, format.format(site.counts[place - 1]))] : [];
+    const properties = { href: address(text, site.values[place - 1]), ...(place === value ? { "aria-current": "true" } : {}) };
+    return element("li", {}, element("a", properties, site.values[place - 1] ?? "all", ...count));
+  }));
+  filters.hidden = site.values.length < 2;
 }
 
 function answered({ data }) {
@@ -61,6 +69,8 @@ function answered({ data }) {
   // After the page is shown, and what it loads for that.
   setTimeout(() => keep().catch((error) => (offline.textContent = `needs a network: ${error.message}`)), 1000);
   if (!text) return;
+  const value = site.values.indexOf(new URLSearchParams(location.search).get("value") ?? "") + 1;
+  if (site.values.length > MOST_VALUES) offer(text, value, data.hits.map((hit) => hit.value).filter(Boolean).sort());
   const before = list.children.length;
   list.replaceChildren(...data.hits.map(article));
   more.hidden = data.hits.length >= data.total;

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
@@ -42,8 +43,8 @@ MAX_VALUES = 255
 EXAMPLES = 12
 # Bytes of a chunk before it is compressed, of rows of the table, of postings, and of documents.
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
-# Terms whose postings are read at a time.
-_TERMS = 1024
+# The most terms, and hits, whose postings are read at a time.
+_TERMS, _HITS = 1024, 10**6
 
 
 class WebManifest(FilesRecord, frozen=True, kw_only=True):
@@ -108,19 +109,20 @@ def export_page(
             (directory / "page.css").write_bytes(b"".join(style.read_bytes() for style in styles))
             data = directory / "data"
             data.mkdir()
-            _write(data / "tokenizer", json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")).encode())
+            _write(data / "tokenizer", _json(tokenizer))
             site: dict[str, Any] = _query_options(queries)
             site["table"] = _write_chunks(data, "table", _TABLE, _table_rows(table, queries))
             ids, site["postings"] = _write_postings(data, searcher, table, queries)
-            documents = _documents(searcher, ids)
-            texts, numbers = [], np.zeros(len(ids), np.uint8)
-            for row, document in enumerate(documents):
-                value = filter_text(document.fields.get(field, "")) if field else ""
-                numbers[row] = 1 + values.index(value) if value in values else 0
-                texts.append(
-                    (row, _json({"id": ids[row], "title": document.title, "text": document.text, "value": value}))
-                )
-            site["texts"] = _write_chunks(data, "texts", _TEXTS, texts)
+            numbers = np.zeros(len(ids), np.uint8)
+
+            def texts() -> Iterator[tuple[int, bytes]]:
+                for row, document in enumerate(_documents(searcher, ids)):
+                    value = filter_text(document.fields.get(field, "")) if field else ""
+                    numbers[row] = 1 + values.index(value) if value in values else 0
+                    shown = {"id": ids[row], "title": document.title, "text": document.text, "value": value}
+                    yield row, _json(shown)
+
+            site["texts"] = _write_chunks(data, "texts", _TEXTS, texts())
             _write(data / "values", numbers.tobytes())
             site |= {"documents": len(ids), "field": field, "values": values, "name": index_name(index)}
             site["counts"] = np.bincount(numbers, minlength=len(values) + 1)[1:].tolist()
@@ -264,27 +266,29 @@ def _write_postings(
     """Write the postings of all terms that queries may have; return the docids in their order, and the chunks."""
     vocabulary = table.vocabulary
     columns = np.unique(table.vectors.view(*queries.views).columns)
-    found: list[tuple[int, list[str], np.ndarray]] = []
-    progress = Progress("terms", len(columns))
-    for start in range(0, len(columns), _TERMS):
-        some = columns[start : start + _TERMS].tolist()
+    numbers: dict[str, int] = {}
+    found: list[tuple[int, NDArray[np.int32], NDArray[np.int32]]] = []
+    progress, size = Progress("terms", len(columns)), max(1, min(_TERMS, _HITS // searcher.num_documents))
+    for start in range(0, len(columns), size):
+        some = columns[start : start + size].tolist()
         # The score of a document for one term with impact 1 is the term's impact.
         terms = [{vocabulary.terms[column]: 1 / queries.scale} for column in some]
         rankings = searcher.rank(terms, SearchRequest(searcher.num_documents))
-        found += [(column, hits.docids, hits.scores) for column, hits in zip(some, rankings, strict=True) if len(hits)]
+        for column, hits in zip(some, rankings, strict=True):
+            own = [numbers.setdefault(docid, len(numbers)) for docid in hits.docids]
+            found += [(column, np.asarray(own, np.int32), hits.scores.astype(np.int32))] if own else []
         progress.add(len(some))
     progress.close("Read postings")
-    ids = sorted({docid for _, docids, _ in found for docid in docids})
-    rows = {docid: row for row, docid in enumerate(ids)}
+    ids = sorted(numbers)
+    rows = np.argsort([numbers[docid] for docid in ids])
 
     def postings() -> Iterator[tuple[int, bytes]]:
-        for column, docids, scores in found:
-            own = np.fromiter((rows[docid] for docid in docids), np.int64, len(docids))
-            order = np.argsort(own)
-            gaps = np.diff(own[order], prepend=0)
+        for column, own, impacts in found:
+            order = np.argsort(rows[own])
+            gaps = np.diff(rows[own][order], prepend=0)
             name = vocabulary.text(vocabulary.terms[column]).encode()
-            impacts = scores[order].astype(np.int64)
-            yield column, _varints([len(name)]) + name + _varints(np.stack([gaps, impacts], axis=1).ravel().tolist())
+            pairs = np.stack([gaps, impacts[order]], axis=1).ravel().tolist()
+            yield column, _varints([len(name)]) + name + _varints(pairs)
 
     return ids, _write_chunks(data, "postings", _POSTINGS, postings())
 

@@ -56,7 +56,7 @@ _SAMPLE = 16
 _COPIES = 400
 _ROOT = Path(__file__).parents[1]
 # The sizes of --small replace those of the options.
-_SMALL = {"layers": 1, "documents": 32, "repeats": 1, "median": 10, "longest": 20}
+_SMALL: dict[str, Any] = {"layers": 1, "documents": 32, "repeats": 1, "median": 10, "longest": 20}
 Rows = list[list[int]]
 
 

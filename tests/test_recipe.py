@@ -250,7 +250,7 @@ def test_pieces_that_are_no_reason_are_silent_and_budgets_keep_the_strongest() -
 
 def test_the_second_teacher_scores_as_the_formula_of_bm25() -> None:
     rows = [[0, 1, 1], [1, 2], [], [3, 0, 0, 2, 4]]
-    scores = Bm25Scores(rows, 6)([1, 3], [0, 1, 2, 3])
+    scores = Bm25Scores([np.array(row, np.int64) for row in rows], 6)([1, 3], [0, 1, 2, 3])
     count, average = 3, 10 / 3
 
     def idf(token: int) -> float:

@@ -96,10 +96,10 @@ class PostingRuns:
         # Terms that no document has would only make the index slower to open.
         used = np.flatnonzero(counts)
         files: dict[str, NDArray[Any]] = {CHUNKS: np.concatenate(chunks)} | ({} if codes is None else {TABLE: table})
-        for file, numbers in ((INDPTR, counts), (CHUNK_INDPTR, np.concatenate(chunk_counts))):
-            files[file] = np.concatenate([[0], np.cumsum(numbers[used])]).astype(np.int64)
-        for file, content in files.items():
-            with atomic_file(directory / file) as handle:
+        for name, numbers in ((INDPTR, counts), (CHUNK_INDPTR, np.concatenate(chunk_counts))):
+            files[name] = np.concatenate([[0], np.cumsum(numbers[used])]).astype(np.int64)
+        for name, content in files.items():
+            with atomic_file(directory / name) as handle:
                 np.save(handle, content)
         return used
 

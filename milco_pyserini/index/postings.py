@@ -43,8 +43,11 @@ class Lists(NamedTuple):
     weights: NDArray[Any]
     table: NDArray[np.float32] | None
 
-    def decode(self, term: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Return the documents and weights of a term. Raises IndexError if a document does not ascend in its chunk."""
+    def decode(self, term: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the documents, uint32, and weights, float32, of a term.
+
+        Raises IndexError if a document does not ascend in its chunk.
+        """
         chunks = self.chunks[self.firsts[term] : self.ends[term]]
         sizes = chunks["last"] + np.int64(1)
         span = slice(self.postings[term], self.postings[term] + sizes.sum())
@@ -131,7 +134,8 @@ class PostingLists:
         rows = self._rows[self._indptr[column] : self._indptr[column + 1]]
         if len(rows) and not 0 <= rows[0] <= rows[-1] < self._documents:
             raise IndexError("a row is not that of a document")
-        sizes = np.diff(np.searchsorted(rows, np.arange(0, self._documents + BLOCK, BLOCK, np.int32)))
+        begins = np.arange(0, self._documents + BLOCK, BLOCK, dtype=np.int32)
+        sizes = np.diff(np.searchsorted(rows, begins).astype(np.int64))
         blocks = np.flatnonzero(sizes)
         chunks = np.zeros(len(blocks), CHUNK)
         chunks["block"], chunks["last"] = blocks, sizes[blocks] - 1

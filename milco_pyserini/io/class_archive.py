@@ -56,7 +56,7 @@ def _write(archive: Path, classes: Path, home: Path, jar: Path) -> None:
             return
         classes.write_text(f"{lines}\n", encoding="utf-8")
         listed = classes.replace(archive.with_suffix(".classes"))
-        command = [home / "bin" / "java", "-Xshare:dump", f"-XX:SharedClassListFile={listed}"]
-        command += [f"-XX:SharedArchiveFile={archive}", "-cp", jar]
+        command = [str(home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedClassListFile={listed}"]
+        command += [f"-XX:SharedArchiveFile={archive}", "-cp", str(jar)]
         null = subprocess.DEVNULL
         subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -124,7 +124,8 @@ def _layer(
     """Apply a layer to states [T, D]."""
     query_key_value, mixed, up, down = matrices
     parts = functional.linear(hidden, *query_key_value).unflatten(1, (3, heads, -1)).unbind(1)
-    context = attention(*parts, bounds, longest).flatten(1)
+    query, key, value = parts
+    context = attention(query, key, value, bounds, longest).flatten(1)
     hidden = norms[0](hidden.float() + functional.linear(context, *mixed)).to(hidden.dtype)
     inner = functional.gelu(functional.linear(hidden, *up))
     return norms[1](hidden.float() + functional.linear(inner, *down)).to(hidden.dtype)
@@ -143,7 +144,11 @@ def varlen_attention(device: torch.device, dtype: torch.dtype) -> Attention:
     is_card = device.type == "cuda" and torch.cuda.is_available()
     if dtype != torch.bfloat16 or not is_card or torch.cuda.get_device_capability(device) < (8, 0):
         raise ValueError(f"variable-length attention takes bfloat16 on a GPU from Ampere on, not {dtype} on {device}")
-    return lambda query, key, value, bounds, longest: varlen_attn(query, key, value, bounds, bounds, longest, longest)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:
+        return cast(Tensor, varlen_attn(query, key, value, bounds, bounds, longest, longest))
+
+    return attend
 
 
 def varlen_attention_reference(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:

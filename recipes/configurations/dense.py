@@ -86,7 +86,13 @@ class DenseContrastiveLoss(ContrastiveLoss):
         freeze(model.connector, model.decoder, model.echo)
 
     def contrast_passages(
-        self, query: Batch, passage: Batch, scores: Tensor | None = None, texts: object = None
+        self,
+        query: Batch,
+        passage: Batch,
+        scores: Tensor | None = None,
+        texts: object = None,
+        teacher: object = None,
+        known: object = None,
     ) -> dict:
         """Compute the loss of a batch of groups, as ContrastiveLoss does."""
         with torch.autocast(query["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):

@@ -28,7 +28,7 @@ class Bm25Scores:
         size: of the vocabulary.
     """
 
-    def __init__(self, rows: Sequence[Sequence[int]], size: int) -> None:
+    def __init__(self, rows: Sequence[NDArray[np.integer]], size: int) -> None:
         lengths = np.array([len(row) for row in rows])
         counts = csr_array(
             (np.ones(lengths.sum(), np.float32), np.concatenate(rows).astype(np.int64), np.append(0, lengths.cumsum())),

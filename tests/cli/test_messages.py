@@ -29,7 +29,8 @@ MESSAGES = {
     "encode docs.tsv": ("milco encode: error: unexpected argument 'docs.tsv' (see milco encode --help)"),
     "encode --corpus docs.tsv --encoder mini --max-length 2": "milco encode: error: --max-length 2: must be at least 3",
     "encode --corpus docs.tsv --encoder mini --dtype float31": (
-        "milco encode: error: --dtype float31: must be one of auto, fast, float32, bfloat16, int8. Did you mean float32?"
+        "milco encode: error: --dtype float31: must be one of auto, fast, float32, bfloat16, int8. "
+        "Did you mean float32?"
     ),
     "encode --corpus docs.tsv --encoder mini --views pivot --prune source:top-k:3": (
         "milco encode: error: --prune source:top-k:3: the source view is not encoded by --views pivot"

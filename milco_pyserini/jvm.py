@@ -78,12 +78,18 @@ def _start() -> None:
             del os.environ["JAVA_HOME"]
             if named is not None:
                 os.environ["JAVA_HOME"] = named
-    _validate_class_path(jar)
     from jnius import JavaException, autoclass
 
-    # Lucene reports its choice of memory access to our stderr.
-    lucene = autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
-    lucene.setLevel(autoclass("java.util.logging.Level").SEVERE)
+    try:
+        _validate_class_path(jar)
+        # Lucene reports its choice of memory access to our stderr.
+        lucene = autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+        lucene.setLevel(autoclass("java.util.logging.Level").SEVERE)
+    except JavaException as error:
+        if "OutOfMemory" not in str(error):
+            raise
+        options = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
+        raise MilcoError(f"Java has too little memory to load Anserini: {options}. Give it more, -Xmx8g") from None
     _quiet_loggers.append(lucene)
     # Loads in the background what the first index that is opened would wait for. A Java that was started by another
     # program does not have the class on its path.
@@ -226,8 +232,7 @@ def _validate_class_path(jar: Path | None) -> None:
         autoclass("io.anserini.search.similarity.ImpactSimilarity")
     except JavaException as error:
         if "OutOfMemory" in str(error):
-            options = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
-            raise MilcoError(f"Java has too little memory to load Anserini: {options}. Give it more, -Xmx8g") from None
+            raise
         if jar is not None:
             raise MilcoError(
                 f"{jar} is not an Anserini jar", hint="Run pip install --force-reinstall pyserini"

@@ -88,8 +88,8 @@ def _start() -> None:
     except JavaException as error:
         if "OutOfMemory" not in str(error):
             raise
-        options = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
-        raise MilcoError(f"Java has too little memory to load Anserini: {options}. Give it more, -Xmx8g") from None
+        given = f"{OPTIONS_VARIABLE}={os.environ.get(OPTIONS_VARIABLE, '')!r}"
+        raise MilcoError(f"Java has too little memory to load Anserini: {given}. Give it more, -Xmx8g") from None
     _quiet_loggers.append(lucene)
     # Loads in the background what the first index that is opened would wait for. A Java that was started by another
     # program does not have the class on its path.

@@ -9,7 +9,8 @@ help: LibreOffice's help. DIR holds the unpacked Debian packages libreoffice-hel
     titles search for their pages, without titles: in their own language, among the pages of that language, and in
     every other language, among the pages of that one.
 packages: descriptions of Debian's packages. DIR holds the files *_i18n_Translation-LANG (apt-get update -o
-    Acquire::Languages=de,en,ja,...). A description's first line searches for its paragraphs.
+    Acquire::Languages=de,en,ja,... -o Acquire::GzipIndexes=false). A description's first line searches for its
+    paragraphs.
 
 A page is only used in a language if seven of ten paragraphs are translated.
 """

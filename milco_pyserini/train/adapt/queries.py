@@ -88,10 +88,9 @@ def write_pairs(names: Sequence[str], made: KnownItems, directory: Path) -> int:
                 line = "\t".join(" ".join(side.split()) for side in (pair.text, pair.english))
                 languages.setdefault(source.language, []).append(f"{line}\n")
     count = sum(map(len, languages.values()))
-    if len({line.partition("\t")[2] for lines in languages.values() for line in lines}) < LEAST_PAIRS:
-        rule = (
-            f"{count:,} pairs that are not of held-out documents: at least {LEAST_PAIRS} different sentences are needed"
-        )
+    english = len({line.partition("\t")[2] for lines in languages.values() for line in lines})
+    if english < LEAST_PAIRS:
+        rule = f"{english:,} English sentences that no held-out document has: at least {LEAST_PAIRS} are needed"
         raise ParameterError("parallel", " ".join(names), rule)
     with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
         for language, lines in languages.items():

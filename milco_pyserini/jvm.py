@@ -67,8 +67,9 @@ def _start() -> None:
         options = _options(home)
         _validate_options(home, options)
         jnius_config.add_classpath(str(jar), str(CLASSES))
-        # The last option of a name wins: the user's.
-        jnius_config.add_options(*archive_options(home, jar), *options)
+        # An archive needs the heap and collector with which it was written. The last option of a name wins: the user's.
+        is_default = not any(map(os.environ.get, _OPTIONS_VARIABLES))
+        jnius_config.add_options(*(archive_options(home, jar) if is_default else ()), *options)
         named = os.environ.get("JAVA_HOME")
         os.environ["JAVA_HOME"] = str(home)
         try:

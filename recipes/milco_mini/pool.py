@@ -127,7 +127,7 @@ class Pool:
 
     def __init__(self, directory: Path) -> None:
         self.entries = [Entry(**values) for values in json.loads((directory / "entries.json").read_text())]
-        self.states: NDArray[np.float16] = np.load(directory / "states.npy", mmap_mode="r")
+        self.states: NDArray[np.float16] = np.load(directory / "states.npy", mmap_mode="c")
         self.ids: NDArray[np.int32] = np.load(directory / "ids.npy")
         self.starts: NDArray[np.int64] = np.load(directory / "starts.npy")
         self.teacher = torch.from_numpy(np.load(directory / "teacher.npy"))

@@ -156,7 +156,7 @@ def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.boo
     weights, ends = batch.weights[cut], np.cumsum(lengths)
     least = np.repeat(_nth_strongest(weights, lengths, limits), lengths)
     above, ties = weights > least, np.cumsum(weights == least)
-    # Of the entries that are as strong as the last one, each row keeps the first.
+    # A row keeps the first of the entries that are as strong as its last one.
     sums = np.append(0, np.cumsum(above))
     last = np.append(0, ties)[ends - lengths] + limits - sums[ends] + sums[ends - lengths]
     keep = ~cut

@@ -17,7 +17,7 @@ padded batches of texts of similar length, as on GPUs without variable-length at
 --all runs, one after the other, so that a failure does not stop the rest: both encoders, `milco encode` with milco-mini
 as JSONL and Parquet, SAP, SCT, and the tests of a GPU. --small replaces sizes, so that all of it runs on a processor.
 
-docs/encoding.md has the figures of an NVIDIA H200.
+docs/encoding.md has the figures of an NVIDIA H100.
 """
 
 import statistics

@@ -3,8 +3,9 @@
 python benchmarks/held_out.py --data DATA --bm25
 
 --data is the DATA directory of recipes.milco_mini, with queries and their passages in retrieval/NAME.LANG.jsonl.gz. The
-recipe does not train on the queries of a tenth of the articles; with --by-article these held-out queries are searched
-here. The embedded milco-mini was trained before, without a tenth of the passages, which are the default. A collection
+recipe does not train on the queries of a tenth of the articles; with --by-article all of these are searched here. The
+embedded milco-mini was trained first without a tenth of the passages, then without a tenth of the articles: by default,
+the queries are those that neither training had, a hundredth of all. A collection
 is their passages and, up to --passages, other passages of the same NAME at even distances. Files of one NAME share a
 collection: AfriQA's queries in several African languages search the same English passages, all other queries search
 passages of their language.
@@ -29,6 +30,7 @@ from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
+    from milco_pyserini.train.data.retrieval import RetrievalExample
     from recipes.configurations.data import TestCollection
 
 MEASURES = ("nDCG@10", "R@10")
@@ -48,7 +50,7 @@ class HeldOutOptions:
     queries: int = option(500, minimum=1, metavar="N", help="highest number of held-out queries per dataset")
     passages: int = option(1000, minimum=1, metavar="N", help="passages per collection; more if its queries need them")
     by_article: bool = option(
-        False, help="queries of held-out articles, for checkpoints of the recipe (default: of held-out passages)"
+        False, help="queries of held-out articles, for checkpoints of the recipe (default: also of held-out passages)"
     )
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     dtype: str = option("auto", metavar="DTYPE", help="auto, float32, bfloat16 or int8")
@@ -82,10 +84,11 @@ def held_out(options: HeldOutOptions) -> "list[TestCollection]":
     from recipes.milco_mini.data import is_for_training
 
     sets = read_sets(options.data / "retrieval")
-    kept = {
-        name: [one for one in examples if not is_for_training(one if options.by_article else one._replace(title=""))]
-        for name, examples in sets.items()
-    }
+
+    def is_held_out(one: "RetrievalExample") -> bool:
+        return not (is_for_training(one) or (not options.by_article and is_for_training(one._replace(title=""))))
+
+    kept = {name: list(filter(is_held_out, examples)) for name, examples in sets.items()}
     found = [
         one._replace(queries={language: queries for language, queries in one.queries.items() if queries})
         for one in collections(sets, kept, options.queries, options.passages)

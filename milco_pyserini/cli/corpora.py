@@ -1,6 +1,5 @@
 """milco corpora: list the benchmarks, show one, detect the languages of documents."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,6 +113,7 @@ def detect(options: DetectOptions) -> None:
     """Write the corpus with the languages of its documents."""
     from milco_pyserini.corpora import open_corpus
     from milco_pyserini.corpora.languages import FIELD, detect_languages
+    from milco_pyserini.corpora.records import document_line
     from milco_pyserini.io.files import text_output, validate_output_file
 
     validate_output_file(options.output, overwrite=True)
@@ -121,8 +121,7 @@ def detect(options: DetectOptions) -> None:
     progress, with_language = Progress("documents"), 0
     with text_output(options.output, options.overwrite) as file:
         for document in detect_languages(open_corpus(options.corpus), options.languages):
-            text = {"title": document.title, "text": document.text} if document.title else {"contents": document.text}
-            file.write(json.dumps({"id": document.id, **text, **document.fields}, ensure_ascii=False) + "\n")
+            file.write(f"{document_line(document)}\n")
             with_language += FIELD in document.fields
             progress.add(1)
     progress.close(f"Wrote {options.output}, {with_language:,} with a {FIELD}" if is_new else None)

@@ -1,5 +1,6 @@
 """Documents, queries and their ids: the records that every source yields."""
 
+import json
 import math
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -53,6 +54,12 @@ class Query:
 
     id: str
     text: str
+
+
+def document_line(document: Document) -> str:
+    """Return a document as a line of a JSONL corpus, without the line end."""
+    text = {"title": document.title, "text": document.text} if document.title else {"contents": document.text}
+    return json.dumps({"id": document.id, **text, **document.fields}, ensure_ascii=False)
 
 
 def encoded_text(record: Document | Query) -> str:

@@ -5,10 +5,9 @@ encoded: both are topics, and the document is what they have to find among all o
 collection; they are not those of users' queries.
 """
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -16,10 +15,9 @@ from pathlib import Path
 from milco_pyserini.console import counted
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.languages import FIELD, UNDETERMINED, detect_languages
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER, document_line
 from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.eval.evaluation import HELD_OUT
-from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.qrels import Qrels
 
 # Fewer topics do not show a difference between two models, and fewer documents are found by chance.
@@ -47,7 +45,7 @@ class KnownItems:
     held_out: frozenset[str]
     duplicates: int
     untitled: int
-    topics: list[Query] = field(default_factory=list)
+    topics: Sequence[Query] = ()
     qrels: Qrels = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
 
@@ -137,43 +135,40 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> 
         document.id for document in collection if fraction(document.id.partition(PASSAGE_DELIMITER)[0]) < share
     )
     untitled = sum(not document.title for document in collection)
-    made = KnownItems(collection, held, given - len(kept), untitled, shared=shared)
+    topics: list[Query] = []
+    qrels: Qrels = {}
     for place, document in enumerate(collection):
         if document.id in held:
-            collection[place] = _ask_for(document, made)
-    if len(made.topics) < MIN_TOPICS:
+            texts, collection[place] = _taken_out(document, shared)
+            for kind, text in texts.items():
+                name = f"{language_of(document)}-{kind}-{len(topics)}"
+                topics.append(Query(name, " ".join(text.split())))
+                qrels[name] = {document.id: 1}
+    if len(topics) < MIN_TOPICS:
         fix = Message("Give more documents, or a larger {held_out}.")
-        rule = f"{counted(len(made.topics), 'topic')} of {counted(len(held), 'held-out document')}"
+        rule = f"{counted(len(topics), 'topic')} of {counted(len(held), 'held-out document')}"
         raise MilcoError(f"{rule}: a test of significance needs {MIN_TOPICS}", fix)
-    return made
+    return KnownItems(collection, held, given - len(kept), untitled, topics, qrels, shared)
 
 
-def _ask_for(document: Document, made: KnownItems) -> Document:
-    """Add the topics of a held-out document; return it without them."""
-    sentence, rest = take_sentence(document, made.shared)
+def _taken_out(document: Document, shared: frozenset[str]) -> tuple[dict[str, str], Document]:
+    """Return the title and a sentence of a document, as far as they may be topics, and the document without them."""
+    sentence, rest = take_sentence(document, shared)
     text = rest or document.text
-    texts = {TITLE: document.title.strip(), SENTENCE: sentence}
-    if document.title.casefold() in made.shared or len(text) < _LEAST_BYTES:
-        texts[TITLE] = ""
-    for kind, query in texts.items():
-        if query:
-            name = f"{language_of(document)}-{kind}-{len(made.topics)}"
-            made.topics.append(Query(name, " ".join(query.split())))
-            made.qrels[name] = {document.id: 1}
-    return replace(document, title="" if texts[TITLE] else document.title, text=text)
+    texts = {SENTENCE: sentence} if sentence else {}
+    if document.title.strip() and document.title.casefold() not in shared and len(text) >= _LEAST_BYTES:
+        texts = {TITLE: document.title, **texts}
+    return texts, replace(document, title="" if TITLE in texts else document.title, text=text)
 
 
 def write_known_items(made: KnownItems, directory: Path) -> None:
     """Write corpus.jsonl, topics.tsv and qrels.txt, which every command and trec_eval read."""
-    lines = {
-        CORPUS: (
-            json.dumps({"id": one.id, "title": one.title, "text": one.text, **one.fields}, ensure_ascii=False)
-            for one in made.documents
-        ),
+    files = {
+        CORPUS: map(document_line, made.documents),
         TOPICS: (f"{topic.id}\t{topic.text}" for topic in made.topics),
         QRELS: (f"{name} 0 {docid} 1" for name, grades in made.qrels.items() for docid in grades),
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, written in lines.items():
-        with atomic_file(directory / name, "w") as file:
-            file.writelines(f"{line}\n" for line in written)
+    directory.mkdir(exist_ok=True)
+    for name, lines in files.items():
+        with (directory / name).open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)

@@ -73,7 +73,7 @@ def test_pairs_of_held_out_documents_are_left_out(made: KnownItems, tmp_path: Pa
     topic = made.topics[0].text
     lines = [f"Satz {number}\tsentence {number}\n" for number in range(400)] + [f"{topic}\tits translation\n"]
     (tmp_path / "de-en.tsv").write_text("".join(lines), encoding="utf-8")
-    assert write_pairs([str(tmp_path / "de-en.tsv")], made, tmp_path / "pairs") == 400
+    assert write_pairs([str(tmp_path / "de-en.tsv")], made, tmp_path / "pairs", 400) == 400
     assert topic not in (tmp_path / "pairs" / "de-en.tsv").read_text(encoding="utf-8")
 
 
@@ -191,6 +191,24 @@ def test_bad_documents_are_one_line_and_leave_nothing(
     lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and problem in lines[0]
     assert not (tmp_path / "adapted").exists()
+
+
+def test_too_few_texts_leave_nothing_that_blocks_the_corrected_command(
+    docs: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Neither too few translations nor too few queries begin the output, and an earlier one is kept."""
+    output, pairs = tmp_path / "adapted", tmp_path / "de-en.tsv"
+    command = [str(docs), "--output", str(output), "--held-out", ".25", *SHORT]
+    for number, needed in ((20, "20 English sentences"), (111, "at least 112 are needed")):
+        pairs.write_text("".join(f"Satz {line}\tsentence {line}\n" for line in range(number)), encoding="utf-8")
+        assert main([*command, "--parallel", str(pairs)]) == 2
+        assert needed in capfd.readouterr().err and not output.exists()
+    assert main(["1000" if part == "8" else part for part in command]) == 2
+    assert "can be made of them" in capfd.readouterr().err and not output.exists()
+    assert main(command) == 0
+    before = (output / "report.md").read_bytes()
+    assert main([*command, "--parallel", str(pairs), "--overwrite"]) == 2
+    assert (output / "report.md").read_bytes() == before
 
 
 def test_documents_without_titles_are_reported(made: KnownItems) -> None:

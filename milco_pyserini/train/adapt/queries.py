@@ -1,6 +1,7 @@
 """Queries for training, from the documents themselves: titles, headings, mentions, sentences and terms."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import ParameterError
 from milco_pyserini.eval.known_items import KnownItems, fraction, language_of, sentences, take_sentence
-from milco_pyserini.io.files import atomic_directory
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
 
@@ -20,8 +20,6 @@ _ENCODED_AT_A_TIME = 128
 # Examples of a language in a file of its own, whose passages are contrasted with each other only: the negatives of
 # another language would be translations of the positive.
 _OWN_FILE = 16
-# Sentences that a stream of translations needs for a batch.
-LEAST_PAIRS = 300
 
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 _WORD = re.compile(r"\w+")
@@ -62,40 +60,41 @@ def training_examples(
 
 def write_examples(examples: Sequence[RetrievalExample], directory: Path) -> None:
     """Write a training set of each language, and one of all languages with few examples."""
+    languages = Counter(example.language for example in examples)
     files: dict[str, list[RetrievalExample]] = {}
     for example in examples:
-        files.setdefault(f"documents.{example.language}.jsonl", []).append(example)
-    for name in list(files):
-        is_language = file_language(Path(name)) != UNDETERMINED
-        if (len(files) > 1 and (len(files[name]) < _OWN_FILE or not is_language)) or not is_language:
-            files.setdefault("documents.jsonl", []).extend(files.pop(name))
-    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
-        for name, listed in files.items():
-            (partial / name).write_bytes(b"".join(dump_example(example) + b"\n" for example in listed))
+        name = f"documents.{example.language}.jsonl"
+        is_rare = len(languages) > 1 and languages[example.language] < _OWN_FILE
+        if is_rare or file_language(Path(name)) == UNDETERMINED:
+            name = "documents.jsonl"
+        files.setdefault(name, []).append(example)
+    directory.mkdir(parents=True)
+    for name, listed in files.items():
+        (directory / name).write_bytes(b"".join(dump_example(example) + b"\n" for example in listed))
 
 
-def write_pairs(names: Sequence[str], made: KnownItems, directory: Path) -> int:
+def write_pairs(names: Sequence[str], made: KnownItems, directory: Path, least: int) -> int:
     """Write sentence pairs without what topics and held-out documents have; return their number.
 
-    Raises MilcoError if too few remain.
+    Raises MilcoError if fewer than least English sentences remain.
     """
-    held = [document.text for document in made.documents if document.id in made.held_out]
-    unseen = {part for text in held for part in sentences(text)} | {topic.text for topic in made.topics}
-    languages: dict[str, list[str]] = {}
+    texts = [document.text for document in made.documents if document.id in made.held_out]
+    held = {part for text in texts for part in sentences(text)} | {topic.text for topic in made.topics}
+    lines: dict[str, list[str]] = {}
+    english: set[str] = set()
     for source in open_bitext(names):
         for pair in source.pairs():
-            if not unseen & {" ".join(pair.text.split()), " ".join(pair.english.split())}:
-                line = "\t".join(" ".join(side.split()) for side in (pair.text, pair.english))
-                languages.setdefault(source.language, []).append(f"{line}\n")
-    count = sum(map(len, languages.values()))
-    english = len({line.partition("\t")[2] for lines in languages.values() for line in lines})
-    if english < LEAST_PAIRS:
-        rule = f"{english:,} English sentences that no held-out document has: at least {LEAST_PAIRS} are needed"
+            sides = [" ".join(side.split()) for side in (pair.text, pair.english)]
+            if held.isdisjoint(sides):
+                lines.setdefault(source.language, []).append("\t".join(sides) + "\n")
+                english.add(sides[1])
+    if len(english) < least:
+        rule = f"{len(english):,} English sentences that no held-out document has: at least {least:,} are needed"
         raise ParameterError("parallel", " ".join(names), rule)
-    with atomic_directory(directory, overwrite=False, is_owned=lambda _: False) as partial:
-        for language, lines in languages.items():
-            (partial / f"{language}-en.tsv").write_text("".join(lines), encoding="utf-8")
-    return count
+    directory.mkdir(parents=True)
+    for language, listed in lines.items():
+        (directory / f"{language}-en.tsv").write_text("".join(listed), encoding="utf-8")
+    return sum(map(len, lines.values()))
 
 
 def _example(document: Document, query: str, passage: str) -> RetrievalExample:

@@ -23,6 +23,7 @@ from milco_pyserini.train.mining import encode_passages
 BEFORE, AFTER = "before", "after"
 HELD_OUT, SAMPLE, MISSPELLED = "held out", "sample", " misspelled"
 _DEPTH, _CHANGED, _SHOWN = 100, 10, 60
+_MEASURE = DEFAULT_MEASURES[0]
 _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
@@ -37,15 +38,13 @@ class Collection:
 
 def collections_of(made: KnownItems) -> list[Collection]:
     """Return what both models search: the held-out topics, and the embedded sample, as written and misspelled."""
-    sample = list(open_topics(SAMPLE))
-    sets = (HELD_OUT, made.documents, made.topics, made.qrels), (SAMPLE, [*open_corpus(SAMPLE)], sample, None)
+    written = [
+        (HELD_OUT, made.documents, made.topics, made.qrels),
+        (SAMPLE, list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)),
+    ]
     return [
-        Collection(
-            documents,
-            {name: topics, name + MISSPELLED: list(misspelled(topics))},
-            open_qrels(SAMPLE) if qrels is None else qrels,
-        )
-        for name, documents, topics, qrels in sets
+        Collection(documents, {name: topics, name + MISSPELLED: list(misspelled(topics))}, qrels)
+        for name, documents, topics, qrels in written
     ]
 
 
@@ -78,10 +77,10 @@ def search_all(
             with index.searcher() as searcher:
                 for name, topics in collection.topics.items():
                     queries = encoder.encode_query([topic.text for topic in topics], batch_size=batch_size)
-                    hits = searcher.search(queries.to_dicts(encoder.vocabulary), _DEPTH)
+                    rankings = searcher.search(queries.to_dicts(encoder.vocabulary), _DEPTH)
                     runs[name] = {
-                        topic.id: dict(zip(found.docids, map(float, found.scores), strict=True))
-                        for topic, found in zip(topics, hits, strict=True)
+                        topic.id: {hit.docid: hit.score for hit in ranking}
+                        for topic, ranking in zip(topics, rankings, strict=True)
                     }
     return runs
 
@@ -104,14 +103,15 @@ class Measured:
             part: split a set by this part of its topics' ids: 0 is the language, 1 the kind.
         """
         results: dict[str, dict[str, Evaluation]] = {system: {} for system in self.runs}
-        for collection, name in ((one, name) for one in self.collections for name in one.topics if name in sets):
-            parts: dict[str, Qrels] = {}
-            for topic in collection.topics[name]:
-                key = name if part is None else topic.id.rsplit("-", 2)[part]
-                parts.setdefault(key, {})[topic.id] = collection.qrels[topic.id]
-            for key, qrels in sorted(parts.items()):
-                for system, runs in self.runs.items():
-                    results[system][key] = evaluate(runs[name], qrels, DEFAULT_MEASURES)
+        for collection in self.collections:
+            for name in filter(collection.topics.__contains__, sets):
+                parts: dict[str, Qrels] = {}
+                for topic in collection.topics[name]:
+                    key = name if part is None else topic.id.rsplit("-", 2)[part]
+                    parts.setdefault(key, {})[topic.id] = collection.qrels[topic.id]
+                for key, qrels in sorted(parts.items()):
+                    for system, runs in self.runs.items():
+                        results[system][key] = evaluate(runs[name], qrels, DEFAULT_MEASURES)
         return compare_evaluations(results, BEFORE)
 
     @cached_property
@@ -121,16 +121,16 @@ class Measured:
 
     def has_gained(self) -> bool:
         """Return whether nDCG@10 of the held-out topics has risen, significantly."""
-        difference = self.overall.differences[AFTER, HELD_OUT, DEFAULT_MEASURES[0]]
+        difference = self.overall.differences[AFTER, HELD_OUT, _MEASURE]
         return difference.mean > 0 and difference.corrected < ALPHA
 
     def verdict(self) -> str:
         """Return the result in one sentence."""
-        comparison, measure = self.overall, DEFAULT_MEASURES[0]
-        before, after = (comparison.results[system][HELD_OUT].mean[measure] for system in (BEFORE, AFTER))
-        p = comparison.differences[AFTER, HELD_OUT, measure].p
-        figures = f"{measure} on {len(self.made.topics):,} held-out topics {before:.3f} before, {after:.3f} after"
-        return f"Gain: {figures} (p = {p:.2g})" if self.has_gained() else f"No gain, no model: {figures} (p = {p:.2g})"
+        before, after = (self.overall.results[system][HELD_OUT].mean[_MEASURE] for system in (BEFORE, AFTER))
+        p = self.overall.differences[AFTER, HELD_OUT, _MEASURE].p
+        result = "Gain" if self.has_gained() else "No gain, no model"
+        topics = f"{len(self.made.topics):,} held-out topics"
+        return f"{result}: {_MEASURE} on {topics} {before:.3f} before, {after:.3f} after (p = {p:.2g})"
 
     def blocks(self) -> Iterator[str | ReportTable]:
         """Yield headings (which begin with #), paragraphs and tables."""
@@ -147,41 +147,40 @@ class Measured:
             "The sample of the package, 650 passages in 13 languages, is general text. A misspelled topic has two "
             "letters exchanged, and no marks."
         )
-        yield self.compare([name for one in self.collections for name in one.topics if name != HELD_OUT]).to_table()
+        yield self.compare([HELD_OUT + MISSPELLED, SAMPLE, SAMPLE + MISSPELLED]).to_table()
         yield "# Queries whose answers changed most"
         yield self.changed()
 
     def changed(self) -> ReportTable:
         """Tabulate the queries with the largest differences of nDCG@10, gains and losses in turn."""
-        comparison, measure = self.overall, DEFAULT_MEASURES[0]
-        before, after = (comparison.results[system][HELD_OUT].per_query[measure] for system in (BEFORE, AFTER))
+        before, after = (self.overall.results[system][HELD_OUT].per_query[_MEASURE] for system in (BEFORE, AFTER))
         order = sorted(before, key=lambda topic: (before[topic] - after[topic], topic))
-        turns = [topic for pair in zip(order, reversed(order), strict=True) for topic in pair]
+        turns = (topic for pair in zip(order, reversed(order), strict=True) for topic in pair)
         chosen = [topic for topic in dict.fromkeys(turns) if before[topic] != after[topic]][:_CHANGED]
-        texts, titles = {one.id: one.text for one in self.made.topics}, {one.id: one for one in self.made.documents}
+        queries = {topic.id: topic.text for topic in self.made.topics}
+        texts = {document.id: document.contents[:_SHOWN] for document in self.made.documents}
         rows = []
         for topic in chosen:
-            firsts = [next(iter(self.runs[system][HELD_OUT][topic]), "") for system in (BEFORE, AFTER)]
-            shown = [f"{docid}: {titles[docid].contents[:_SHOWN]}" if docid else "none" for docid in firsts]
-            rows.append([texts[topic], *shown, before[topic], after[topic]])
-        heads = [f"{measure} {system}" for system in (BEFORE, AFTER)]
+            firsts = [next(iter(self.runs[system][HELD_OUT][topic]), None) for system in (BEFORE, AFTER)]
+            shown = ["none" if docid is None else f"{docid}: {texts[docid]}" for docid in firsts]
+            rows.append([queries[topic], *shown, before[topic], after[topic]])
+        heads = [f"{_MEASURE} {system}" for system in (BEFORE, AFTER)]
         return ReportTable(["query", "first hit before", "first hit after"], heads, rows, (3, 3))
 
     def write(self, directory: Path, title: str) -> None:
         """Write report.md and report.html."""
-        written: dict[str, list[str]] = {"md": [f"# {title}\n"], "html": [_HEAD.format(title=html.escape(title))]}
+        markdown, page = [f"# {title}\n"], [_HEAD.format(title=html.escape(title))]
         for block in self.blocks():
             if isinstance(block, ReportTable):
-                written["md"].append(render(block, "markdown"))
-                written["html"].append(render(block, "html"))
-            elif block.startswith("# "):
-                written["md"].append(f"#{block}\n")
-                written["html"].append(f"<h2>{html.escape(block[2:])}</h2>\n")
+                markdown.append(render(block, "markdown"))
+                page.append(render(block, "html"))
             else:
-                written["md"].append(f"{block}\n")
-                written["html"].append(f"<p>{html.escape(block)}</p>\n")
-        for ending, parts in written.items():
-            (directory / f"report.{ending}").write_text("\n".join(parts), encoding="utf-8")
+                heading = block.removeprefix("# ")
+                tag = "p" if heading == block else "h2"
+                markdown.append(f"{block}\n" if heading == block else f"#{block}\n")
+                page.append(f"<{tag}>{html.escape(heading)}</{tag}>\n")
+        (directory / "report.md").write_text("\n".join(markdown), encoding="utf-8")
+        (directory / "report.html").write_text("\n".join(page), encoding="utf-8")
 
 
 _HEAD = """<!doctype html>

@@ -14,21 +14,21 @@ from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.corpora.bitext import open_bitext
-from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.encode.bm25 import BM25Encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.known_items import KnownItems, make_known_items, write_known_items
 from milco_pyserini.io.artifact import Action, Artifact
-from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, remove_directory, write_json
+from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, write_json
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.model.checkpoint import Checkpoint, Kind
 from milco_pyserini.model.layouts import model_card
 from milco_pyserini.options import replace_options, validate
 from milco_pyserini.train.adapt.options import AdaptOptions
 from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
-from milco_pyserini.train.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
+from milco_pyserini.train.adapt.report import AFTER, BEFORE, Collection, Measured, collections_of, search_all
 from milco_pyserini.train.config import LEXICAL, SctConfig
+from milco_pyserini.train.data.parallel import least_sentences
 from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages, dump_example, open_retrieval
 from milco_pyserini.train.mining import mine_training_set
 from milco_pyserini.train.presets import ADAPT
@@ -44,7 +44,7 @@ _NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
 _SCALED, _TEMPERATURES = 128, 16
 # Passages of a query whose scores a teacher gives; share of the batches that are translations.
 _SCORED_GROUP, _PARALLEL_SHARE = 4, 0.3
-# Lucene has no analyzer for it: texts are split at white space, as for this language.
+# Texts without an analyzer of Lucene are split at white space, as those of this language.
 _OTHER_LANGUAGE = "yo"
 
 
@@ -52,8 +52,8 @@ def adapt(options: AdaptOptions) -> None:
     """Adapt a model to documents, as `milco adapt` does. An interrupted run resumes, a finished one is kept.
 
     Raises:
-        MilcoError: before training, if an option, the documents or the model cannot be used, or the output directory
-            holds something else.
+        MilcoError: before anything is written, if an option, the documents or the model cannot be used, or the output
+            directory holds something else.
     """
     validate(options)
     output, work = options.output, options.output / WORK
@@ -61,16 +61,15 @@ def adapt(options: AdaptOptions) -> None:
     digest = corpus.check().digest
     encoder = _load(options, options.encoder)
     is_dense = options.teacher is not None and _is_dense(options.teacher)
-    pairs = {f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)}
     plan = {
         "encoder": options.encoder,
         "corpus_hash": digest,
         **encoder.hashes,
         **{name: getattr(options, name) for name in ("held_out", "steps", "batch_size", "seed", "teacher")},
-        **pairs,
+        **{f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)},
     }
     recorded = read_json(output / MANIFEST) if _is_owned(output) else {}
-    found = Artifact(output, _is_owned, recorded.get("plan"), "gain" in recorded, in_place=True)
+    found = Artifact(output, _is_owned, recorded.get("plan"), "gain" in recorded)
     action = found.action(plan, options.overwrite)
     if action is Action.KEEP:
         found.keep()
@@ -79,33 +78,31 @@ def adapt(options: AdaptOptions) -> None:
     made = make_known_items(corpus, options.held_out)
     for line in made.describe():
         log(line)
-    if action is Action.REPLACE:
-        remove_directory(output)
-    output.mkdir(parents=True, exist_ok=True)
+    if action is not Action.RESUME:
+        with atomic_directory(output, options.overwrite, _is_owned) as directory:
+            kinds = _write_texts(options, made, encoder, directory / WORK)
+            recorded = {"command": "adapt", "plan": plan, "version": __version__, "queries": kinds}
+            write_json(directory / MANIFEST, recorded)
     with locked_file(output / _LOCK, _LOCK_LIMIT):
-        write_json(output / MANIFEST, {"command": "adapt", "plan": plan, "version": __version__})
-        kinds = _prepare_data(options, made, encoder, work, is_dense)
-        model = work / "training" / MODEL
-        collections, runs = collections_of(made), {}
-        for name, source in ((BEFORE, options.encoder), (AFTER, str(model))):
-            if name == AFTER:
-                run_stage(_training_config(options, encoder, work, is_dense))
-            if not (work / f"{name}.json").is_file():
-                log(f"Searching the held-out topics with the model {name} training")
-                found_runs = search_all(_load(options, source), collections, work / name, options.batch_size)
-                write_json(work / f"{name}.json", found_runs)
-            runs[name] = read_json(work / f"{name}.json")
+        queries = ", ".join(f"{count:,} {kind}" for kind, count in recorded["queries"].items())
+        log(f"Queries to train on: {queries}")
+        _mine(options, work)
+        if options.teacher is not None and not is_dense:
+            _score(options, options.teacher, work)
+        model, collections = work / "training" / MODEL, collections_of(made)
+        runs = {BEFORE: _search(options, options.encoder, collections, work / BEFORE)}
+        run_stage(_training_config(options, encoder, work, is_dense))
+        runs[AFTER] = _search(options, str(model), collections, work / AFTER)
         measured = Measured(made, collections, runs)
         gain, result = measured.has_gained(), measured.verdict()
         with atomic_directory(output, overwrite=True, is_owned=_is_owned) as directory:
             if gain:
                 shutil.copytree(model, directory, dirs_exist_ok=True)
-                card = _card(options, made, kinds, result, encoder)
+                card = _card(options, made, queries, result, encoder)
                 (directory / "README.md").write_text(card, encoding="utf-8")
             measured.write(directory, f"{options.encoder}, adapted to {Path(options.documents).name}")
             write_known_items(made, directory / "held-out")
-            state = {"command": "adapt", "plan": plan, "version": __version__, "gain": gain, "result": result}
-            write_json(directory / MANIFEST, state)
+            write_json(directory / MANIFEST, recorded | {"gain": gain, "result": result})
     log(f"{result}. See {output / 'report.md'}")
     if gain:
         log(f"Wrote {output}. Next: milco encode --encoder {output} --corpus {options.documents}")
@@ -121,45 +118,58 @@ def _load(options: AdaptOptions, name: str) -> MilcoEncoder:
     return MilcoEncoder.from_pretrained(name, device=options.device, dtype=options.dtype)
 
 
-def _prepare_data(
-    options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path, is_dense: bool
-) -> dict[str, int]:
-    """Write training data with negatives, and a teacher's scores; return the number of queries by kind."""
-    queries, counts = work / "queries", work / "queries.json"
-    if options.parallel and not (work / "parallel").exists():
-        pairs = write_pairs(options.parallel, made, work / "parallel")
+def _write_texts(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path) -> dict[str, int]:
+    """Write queries with their passages, and translations; return the number of queries of each kind.
+
+    Raises MilcoError if there are too few for the batches.
+    """
+    if options.parallel:
+        least = least_sentences(options.batch_size, ADAPT.training_data.concatenate)
+        pairs = write_pairs(options.parallel, made, work / "parallel", least)
         log(f"Translations: {counted(pairs, 'sentence pair')}")
-    if not counts.is_file():
-        shutil.rmtree(queries, ignore_errors=True)
-        limit = options.steps * options.batch_size
-        examples, kinds = training_examples(made, encoder, limit, options.seed)
-        if len(examples) < 2 * options.batch_size:
-            rule = f"{counted(len(examples), 'query', 'queries')} can be made of them"
-            raise MilcoError(f"{options.documents} has too few titles, sentences and terms to train on: {rule}")
-        write_examples(examples, queries)
-        write_json(counts, kinds)
-    kinds = read_json(counts)
-    log("Queries to train on: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
-    if not (work / "data").exists():
-        given: dict[str, Any] = {"negatives": _NEGATIVES, "depth": _DEPTH, "batch_size": options.batch_size}
-        given |= {"device": options.device, "max_score": _MAX_SCORE}
-        mined = [work / "mined"]
-        mine_training_set(
-            MineOptions(data=(str(queries),), output=mined[0], encoder=options.encoder, dtype=options.dtype, **given)
-        )
-        for path in sorted(queries.iterdir()):
-            source = RetrievalFile(path)
-            words = work / "bm25" / path.stem
-            _fit_bm25(source).save_pretrained(words)
-            mined.append(words / "mined")
-            mine_training_set(MineOptions(data=(str(path),), output=mined[-1], encoder=str(words), **given))
-        _write_mined(queries, mined, work / "data", options.seed)
-    if options.teacher is not None and not is_dense:
-        scores = ScoreOptions(data=(str(work / "data"),), output=work / "scored", teacher=options.teacher)
-        if Checkpoint.open(options.teacher).kind is not Kind.OTHER:
-            scores = replace_options(scores, teacher=LEXICAL, encoder=options.teacher, bm25_weight=0.0)
-        score_training_set(replace_options(scores, device=options.device))
+    examples, kinds = training_examples(made, encoder, options.steps * options.batch_size, options.seed)
+    if len(examples) < 2 * options.batch_size:
+        rule = f"{counted(len(examples), 'query', 'queries')} can be made of them"
+        raise MilcoError(f"{options.documents} has too few titles, sentences and terms to train on: {rule}")
+    write_examples(examples, work / "queries")
     return kinds
+
+
+def _mine(options: AdaptOptions, work: Path) -> None:
+    """Write the training sets with hard negatives of the model and of BM25."""
+    if (work / "data").exists():
+        return
+    given: dict[str, Any] = {"negatives": _NEGATIVES, "depth": _DEPTH, "max_score": _MAX_SCORE}
+    given |= {"batch_size": options.batch_size, "device": options.device}
+    queries, mined = work / "queries", [work / "mined"]
+    mine_training_set(
+        MineOptions(data=(str(queries),), output=mined[0], encoder=options.encoder, dtype=options.dtype, **given)
+    )
+    for path in sorted(queries.iterdir()):
+        words = work / "bm25" / path.stem
+        _fit_bm25(RetrievalFile(path)).save_pretrained(words)
+        mined.append(words / "mined")
+        mine_training_set(MineOptions(data=(str(path),), output=mined[-1], encoder=str(words), **given))
+    _write_mined(queries, mined, work / "data", options.seed)
+
+
+def _score(options: AdaptOptions, teacher: str, work: Path) -> None:
+    """Write the training sets with the scores of a cross-encoder or of a sparse encoder."""
+    scorer: dict[str, Any] = {"teacher": teacher}
+    if Checkpoint.open(teacher).kind is not Kind.OTHER:
+        scorer = {"teacher": LEXICAL, "encoder": teacher, "bm25_weight": 0.0}
+    score_training_set(
+        ScoreOptions(data=(str(work / "data"),), output=work / "scored", device=options.device, **scorer)
+    )
+
+
+def _search(options: AdaptOptions, model: str, collections: Sequence[Collection], parts: Path) -> dict[str, Any]:
+    """Return the runs of a model, which an interrupted run has kept next to its parts."""
+    found = parts.with_suffix(".json")
+    if not found.is_file():
+        log(f"Searching the held-out topics with the model {parts.name} training")
+        write_json(found, search_all(_load(options, model), collections, parts, options.batch_size))
+    return read_json(found)
 
 
 def _is_dense(teacher: str) -> bool:
@@ -172,7 +182,7 @@ def _is_dense(teacher: str) -> bool:
 def _fit_bm25(source: RetrievalFile) -> BM25Encoder:
     texts = list(distinct_passages(source))
     try:
-        return BM25Encoder.fit(texts, source.language if source.language != UNDETERMINED else _OTHER_LANGUAGE)
+        return BM25Encoder.fit(texts, source.language)
     except MilcoError:
         return BM25Encoder.fit(texts, _OTHER_LANGUAGE)
 
@@ -191,10 +201,13 @@ def _write_mined(queries: Path, mined: Sequence[Path], data: Path, seed: int) ->
             for example in source.examples():
                 rows = zip_longest(*negatives.get((example.query, example.positives), []))
                 found = tuple(dict.fromkeys(text for row in rows for text in row if text is not None))
-                while not found:
-                    found = tuple(text for text in (draw.choice(passages),) if text not in example.positives)
-                lines.append(dump_example(example._replace(negatives=found)) + b"\n")
-            (partial / path.name).write_bytes(b"".join(lines))
+                if not found:
+                    others = [text for text in passages if text not in example.positives]
+                    found = tuple(draw.sample(others, min(1, len(others))))
+                if found:
+                    lines.append(dump_example(example._replace(negatives=found)) + b"\n")
+            if lines:
+                (partial / path.name).write_bytes(b"".join(lines))
 
 
 def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, is_dense: bool) -> SctConfig:
@@ -242,10 +255,9 @@ def _temperature(encoder: MilcoEncoder, data: Path, size: int) -> float:
     return min(candidates, key=loss)
 
 
-def _card(options: AdaptOptions, made: KnownItems, kinds: dict[str, int], result: str, encoder: MilcoEncoder) -> str:
+def _card(options: AdaptOptions, made: KnownItems, queries: str, result: str, encoder: MilcoEncoder) -> str:
     """Return the card of the adapted model: the one of any checkpoint, and what it was adapted from and to."""
     described = "\n".join(f"- {line}" for line in made.describe())
-    listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     parallel = (
         f"- translations: {', '.join(Path(name).name for name in options.parallel)}\n" if options.parallel else ""
     )
@@ -255,7 +267,7 @@ def _card(options: AdaptOptions, made: KnownItems, kinds: dict[str, int], result
 - base: {options.encoder} (weights {encoder.hashes["weight_hash"]})
 - documents: {Path(options.documents).name}
 {described}
-- queries to train on: {listed}
+- queries to train on: {queries}
 {parallel}- how: `milco adapt` of milco_pyserini {__version__}, {options.steps:,} steps of {options.batch_size} \
 queries, contrast with BM25's and the model's hard negatives, terms kept by the base's own, teacher \
 {options.teacher or "the base"}, seed {options.seed}

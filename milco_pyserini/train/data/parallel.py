@@ -66,6 +66,16 @@ class ParallelCollection:
         return cls(name, list(rows.values()), places, digest.hexdigest())
 
 
+def least_sentences(block: int, concatenate: float) -> int:
+    """Return the English sentences that a collection needs for a ParallelStream."""
+    return 2 * block * (_reach(concatenate) + 1)
+
+
+def _reach(concatenate: float) -> int:
+    # Neighbors are reserved for a joined text, so a short collection has room for few groups.
+    return 2 * _NEIGHBORS if concatenate else 0
+
+
 @dataclass(eq=False)
 class ParallelStream(ExampleStream):
     """An endless stream of Translations, identical every time it is read from the start.
@@ -100,10 +110,9 @@ class ParallelStream(ExampleStream):
         validate_number("translations", self.translations, minimum=2)
         validate_number("temperature", self.temperature, minimum=1)
         validate_number("concatenate", self.concatenate, minimum=0, maximum=1)
-        # Neighbors are reserved for a joined text, so a short collection has room for few groups.
-        self._reach = 2 * _NEIGHBORS if self.concatenate else 0
+        self._reach = _reach(self.concatenate)
         for collection in self.collections:
-            if len(collection.rows) < 2 * self.block * (self._reach + 1):
+            if len(collection.rows) < least_sentences(self.block, self.concatenate):
                 raise ParameterError(
                     "parallel",
                     collection.name,

@@ -170,7 +170,7 @@ class MilcoQueryEncoder(_PyseriniEncoder):
 
     def _vectors(self, texts: Sequence[str], max_length: int | None) -> SparseBatch:
         encoder = self.encoder.query_encoder
-        batch = encoder.network.limit_query_terms(self._encode(encoder, texts, max_length))
+        batch = encoder.network.limit_terms(self._encode(encoder, texts, max_length), is_query=True)
         return batch if self.alpha is None else batch.weighted(self.alpha)
 
 

@@ -210,7 +210,7 @@ class MilcoEncoder:
         if settings.get("max_length") is None:
             settings["max_length"] = self.config.query_max_length
         encoder = self.query_encoder
-        batch = encoder.network.limit_query_terms(encoder.encode(texts, **settings))
+        batch = encoder.network.limit_terms(encoder.encode(texts, **settings), is_query=True)
         return batch if alpha is None else batch.weighted(alpha)
 
     def encode_document(self, texts: str | Iterable[str], **settings: Unpack[EncodeSettings]) -> SparseBatch:

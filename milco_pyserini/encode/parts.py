@@ -128,7 +128,7 @@ class PartEncoder:
 
         plan, encoder = self.plan, self._encoder_of(part.contents is not None)
         vectors = encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
-        return vectors if part.contents is None else encoder.network.limit_query_terms(vectors)
+        return vectors if part.contents is None else encoder.network.limit_terms(vectors, is_query=True)
 
     def _encoder_of(self, topics: bool) -> Any:
         return self.encoder.query_encoder if topics else self.encoder

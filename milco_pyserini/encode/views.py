@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from milco_pyserini.errors import Message, MilcoError, unknown_name
-from milco_pyserini.model.configuration import QUERY_LIMITS
+from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
@@ -79,18 +79,10 @@ class ViewEncoder:
         if not isinstance(max_length, int) or not 3 <= max_length <= self.token_limit:
             raise MilcoError(f"maximum length {max_length!r}: encoder {self.name} takes 3 to {self.token_limit} tokens")
 
-    def limit_terms(self, vectors: SparseBatch) -> SparseBatch:
+    def limit_terms(self, vectors: SparseBatch, is_query: bool = False) -> SparseBatch:
         """Return vectors with only the strongest terms of each view, as many as the configuration keeps."""
-        return self._limit(vectors, self.config.pivot_top_k, self.config.source_top_k)
-
-    def limit_query_terms(self, vectors: SparseBatch) -> SparseBatch:
-        """Return vectors of queries with only the strongest terms of each view that the configuration keeps of them."""
-        limits = (getattr(self.config, name, None) for name in QUERY_LIMITS)
-        return self._limit(vectors, *limits)
-
-    @staticmethod
-    def _limit(vectors: SparseBatch, pivot: int | None, source: int | None) -> SparseBatch:
-        for view, limit in ((PIVOT, pivot), (SOURCE, source)):
+        for view in VIEWS:
+            limit = term_limit(self.config, view, is_query)
             if limit is not None and vectors.lengths().max(initial=0) > limit:
                 vectors = PruningRule("top-k", limit, view)(vectors)
         return vectors

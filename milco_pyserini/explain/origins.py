@@ -75,7 +75,7 @@ def encode_with_origins(
     """
     text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
     batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)
-    batch = encoder.network.limit_query_terms(batch) if query else batch
+    batch = encoder.network.limit_terms(batch, is_query=True) if query else batch
     shown = text[:MAX_TEXT_CHARACTERS]
     origins = _origins(encoder, text, tokens, batch) if tokens else {}
     return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)

@@ -29,10 +29,10 @@ class CiffTarget(ExportTarget):
         postings = np.concatenate(columns), np.repeat(np.arange(len(ids)), lengths), np.concatenate(impacts)
         with (directory / "index.ciff").open("wb") as handle:
             lists = _lists(export.documents.terms, *postings)
-            handle.write(_message(_header(len(np.unique(postings[0])), len(ids), sum(totals))))
-            handle.writelines(map(_message, lists))
+            handle.write(message(_header(len(np.unique(postings[0])), len(ids), sum(totals))))
+            handle.writelines(map(message, lists))
             for number, (docid, total) in enumerate(zip(ids, totals, strict=True)):
-                handle.write(_message(_number(1, number) + _text(2, docid) + _number(3, total)))
+                handle.write(message(_number(1, number) + _text(2, docid) + _number(3, total)))
         if export.topics is not None:
             queries = ({"id": topic.id, "vector": topic.weights} for topic in export.topics)
             write_lines(directory / "queries.jsonl", queries)
@@ -41,7 +41,7 @@ class CiffTarget(ExportTarget):
 def _header(terms: int, documents: int, total: int) -> bytes:
     counts = [1, terms, documents, terms, documents, total]
     fields = b"".join(_number(field, count) for field, count in enumerate(counts, 1))
-    return fields + _varint(7 << 3 | 1) + struct.pack("<d", total / max(documents, 1)) + _text(8, "milco_pyserini")
+    return fields + varint(7 << 3 | 1) + struct.pack("<d", total / max(documents, 1)) + _text(8, "milco_pyserini")
 
 
 def _lists(terms: list[str], columns: np.ndarray, rows: np.ndarray, impacts: np.ndarray) -> Iterator[bytes]:
@@ -59,7 +59,9 @@ def _lists(terms: list[str], columns: np.ndarray, rows: np.ndarray, impacts: np.
 
 
 # Protocol buffers: numbers are variable-length, a field begins with its number and type, zeros are left out.
-def _varint(value: int) -> bytes:
+@lru_cache(2**14)
+def varint(value: int) -> bytes:
+    """Return an integer in seven bits a byte, the lowest first, with the highest bit of a byte if more follow."""
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -69,16 +71,17 @@ def _varint(value: int) -> bytes:
 
 @lru_cache(2**17)
 def _posting(gap: int, impact: int) -> bytes:
-    return b"\x22" + _message(_number(1, gap) + _number(2, impact))
+    return b"\x22" + message(_number(1, gap) + _number(2, impact))
 
 
 def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value) if value else b""
+    return varint(field << 3) + varint(value) if value else b""
 
 
 def _text(field: int, value: str) -> bytes:
-    return _varint(field << 3 | 2) + _message(value.encode())
+    return varint(field << 3 | 2) + message(value.encode())
 
 
-def _message(content: bytes) -> bytes:
-    return _varint(len(content)) + content
+def message(content: bytes) -> bytes:
+    """Return bytes behind their number."""
+    return varint(len(content)) + content

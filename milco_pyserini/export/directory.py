@@ -73,14 +73,8 @@ def export_files(export: ExportJob, target: ExportTarget, output: Path, overwrit
             raise MilcoError(f"{export.documents.path} holds {what}: nothing to export")
         shutil.copyfile(export.documents.path / VOCABULARY, directory / VOCABULARY)
         render(f"{target.name}.md", export, directory / "README.md", name=target.name, title=target.title)
-        manifest = ExportManifest(
-            **determining,
-            documents=export.written,
-            empty_documents=export.empty,
-            deleted=len(export.deleted),
-            files=describe_files(directory, list_files(directory)),
-        )
-        write_checked(directory / MANIFEST, manifest)
+        counts = {"documents": export.written, "empty_documents": export.empty, "deleted": len(export.deleted)}
+        manifest = write_manifest(directory, ExportManifest, **determining, **counts)
     report(export, target)
     export.progress.close(f"Exported {counted(export.written, 'document')} for {target.title} into {output}")
     return manifest
@@ -115,6 +109,13 @@ def finished_export(
     validate_files(output, recorded.files)
     artifact.keep()
     return recorded
+
+
+def write_manifest(directory: Path, kind: type[ManifestT], **fields: Any) -> ManifestT:
+    """Write the manifest of an export, which lists the files of its directory; return it."""
+    manifest = kind(**fields, files=describe_files(directory, list_files(directory)))
+    write_checked(directory / MANIFEST, manifest)
+    return manifest
 
 
 def is_export(path: Path) -> bool:

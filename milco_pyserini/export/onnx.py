@@ -17,15 +17,10 @@ from milco_pyserini import __version__
 from milco_pyserini.console import log
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError, require_package
-from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export
+from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export, write_manifest
 from milco_pyserini.io.files import atomic_directory, write_json
-from milco_pyserini.io.manifest import (
-    MANIFEST,
-    describe_files,
-    list_files,
-    write_checked,
-)
 from milco_pyserini.io.records import FilesRecord
+from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.model.forward import pad_rows
 from milco_pyserini.model.modeling import SparseEncoderModel
 from milco_pyserini.model.pooling import VOCABULARY_CHUNK, log_saturation
@@ -111,8 +106,8 @@ class EncoderGraph(nn.Module):
                 states = torch.where(mask.unsqueeze(-1), projected, projected[:, :1])
                 chunks = zip(self.decoder, self.bias, strict=True)
                 weights = log_saturation(torch.cat([functional.linear(states, *part).amax(1) for part in chunks], 1))
-            passages.append(_strongest(weights, getattr(config, f"{view}_top_k", None)))
-            queries.append(_strongest(passages[-1], getattr(config, f"query_{view}_top_k", None)))
+            passages.append(_strongest(weights, term_limit(config, view)))
+            queries.append(_strongest(passages[-1], term_limit(config, view, is_query=True)))
         query, passage = torch.cat(queries, 1), torch.cat(passages, 1)
         row, term = query.nonzero().unbind(1)
         return term, query[row, term], query, passage
@@ -152,8 +147,7 @@ def export_encoder(
         if dtype == "float32" and difference > _TOLERANCE:
             raise MilcoError(f"the graph of {encoder.name} gives other weights than the encoder, by {difference:g}")
         _write_tokenizer(encoder, directory)
-        manifest = OnnxManifest(**determining, files=describe_files(directory, list_files(directory)))
-        write_checked(directory / MANIFEST, manifest)
+        manifest = write_manifest(directory, OnnxManifest, **determining)
     size = sum(file.bytes for file in manifest.files) / 1e6
     log(f"Exported {encoder.name} into {output}: {size:,.0f} MB, weights within {difference:.1g} of the encoder's")
     return manifest

@@ -6,7 +6,6 @@ reads only chunks with something of it.
 """
 
 import gzip
-import json
 import shutil
 import sys
 import unicodedata
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini import __version__
@@ -23,16 +23,17 @@ from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.explain import render
-from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export
+from milco_pyserini.export.ciff import message, varint
+from milco_pyserini.export.directory import FORMAT_VERSION, finished_export, is_export, write_manifest
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.documents import field_type, filter_text
 from milco_pyserini.index.protocol import EngineSearcher, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, size_on_disk
-from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
 from milco_pyserini.io.records import FilesRecord
-from milco_pyserini.model.configuration import QUERY_LIMITS
+from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.request import SearchRequest
+from milco_pyserini.sparse import VIEWS
 
 SITE = Path(__file__).with_name("site")
 TEMPLATES = Path(render.__file__).with_name("templates")
@@ -43,8 +44,8 @@ MAX_VALUES = 255
 EXAMPLES = 12
 # Bytes of a chunk before it is compressed, of rows of the table, of postings, and of documents.
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
-# The most terms, and hits, whose postings are read at a time.
-_TERMS, _HITS = 1024, 10**6
+# The most terms or documents, and hits, that are read at a time.
+_READ, _HITS = 1024, 10**6
 
 
 class WebManifest(FilesRecord, frozen=True, kw_only=True):
@@ -109,30 +110,22 @@ def export_page(
             (directory / "page.css").write_bytes(b"".join(style.read_bytes() for style in styles))
             data = directory / "data"
             data.mkdir()
-            _write(data / "tokenizer", _json(tokenizer))
-            site: dict[str, Any] = _query_options(queries)
-            site["table"] = _write_chunks(data, "table", _TABLE, _table_rows(table, queries))
-            ids, site["postings"] = _write_postings(data, searcher, table, queries)
+            _write(data / "tokenizer", orjson.dumps(tokenizer))
+            starts = {"table": _write_chunks(data, "table", _TABLE, _table_rows(table, queries))}
+            ids, starts["postings"] = _write_postings(data, searcher, table, queries)
+            # 1 + the place of a document's value, 0 without one.
             numbers = np.zeros(len(ids), np.uint8)
-
-            def texts() -> Iterator[tuple[int, bytes]]:
-                for row, document in enumerate(_documents(searcher, ids)):
-                    value = filter_text(document.fields.get(field, "")) if field else ""
-                    numbers[row] = 1 + values.index(value) if value in values else 0
-                    shown = {"id": ids[row], "title": document.title, "text": document.text, "value": value}
-                    yield row, _json(shown)
-
-            site["texts"] = _write_chunks(data, "texts", _TEXTS, texts())
+            texts = _texts(searcher, ids, field, values, numbers)
+            starts["texts"] = _write_chunks(data, "texts", _TEXTS, texts)
             _write(data / "values", numbers.tobytes())
-            site |= {"documents": len(ids), "field": field, "values": values, "name": index_name(index)}
+            site = _query_options(queries) | starts
+            site |= {"name": index_name(index), "documents": len(ids), "bytes": size_on_disk(data)}
+            site |= {"field": field, "values": values, "examples": list(examples)}
             site["counts"] = np.bincount(numbers, minlength=len(values) + 1)[1:].tolist()
             # Addresses of data have it, so that a browser that keeps files never mixes those of two exports.
-            site["version"] = checksum_bytes(_json(determining))[:16]
-            site["bytes"] = size_on_disk(data)
-            site["examples"] = list(examples)
-            (directory / "site.json").write_bytes(_json(site))
-            manifest = WebManifest(**determining, files=describe_files(directory, list_files(directory)))
-            write_checked(directory / MANIFEST, manifest)
+            site["version"] = checksum_bytes(orjson.dumps(determining))[:16]
+            (directory / "site.json").write_bytes(orjson.dumps(site))
+            manifest = write_manifest(directory, WebManifest, **determining)
     size = sum(file.bytes for file in manifest.files) / 1e6
     log(f"Exported {counted(len(ids), 'document')} as a search page into {output}: {size:,.1f} MB")
     return manifest
@@ -164,7 +157,7 @@ def validate_index(index: Index, field: str | None = None) -> None:
 
 def _tokenizer(table: QueryTable) -> dict[str, Any]:
     """Return what the page tokenizes with. Raises MilcoError for a tokenizer of another kind."""
-    given = json.loads(table.tokenizer.tokenizer.to_str())
+    given = orjson.loads(table.tokenizer.tokenizer.to_str())
     model, before = given["model"], given["pre_tokenizer"] or {}
     normalizers = list(map(_normalizer, (given["normalizer"] or {}).get("normalizers", [given["normalizer"]])))
     known = {
@@ -226,17 +219,13 @@ def _unchanged(normalizer: Any) -> str:
 def _query_options(queries: MilcoQueryEncoder) -> dict[str, Any]:
     """Return lengths and limits of queries."""
     config = queries.encoder.config
-    limits = [
-        min((limit for name in names if (limit := getattr(config, name, None)) is not None), default=None)
-        for names in zip(("pivot_top_k", "source_top_k"), QUERY_LIMITS, strict=True)
-    ]
     return {
         "length": queries.max_length,
         "lowercase": queries.lowercase,
         "capitals": bool(getattr(config, "lowercase_capitals", False)),
         "scale": queries.scale,
         "english": queries.encoder.vocabulary.english_size,
-        "limits": limits,
+        "limits": [term_limit(config, view, is_query=True) for view in VIEWS],
         "encoder": config.checkpoint,
     }
 
@@ -256,8 +245,8 @@ def _table_rows(table: QueryTable, queries: MilcoQueryEncoder) -> Iterator[tuple
         span = slice(kept.indptr[unit], kept.indptr[unit + 1])
         columns = kept.columns[span]
         if len(columns):
-            gaps = _varints([len(columns), *np.diff(columns, prepend=0).tolist()])
-            yield int(keys[unit]), gaps + bits[span].astype("<u2").tobytes()
+            gaps = map(varint, [len(columns), *np.diff(columns, prepend=0).tolist()])
+            yield int(keys[unit]), b"".join(gaps) + bits[span].astype("<u2").tobytes()
 
 
 def _write_postings(
@@ -268,7 +257,7 @@ def _write_postings(
     columns = np.unique(table.vectors.view(*queries.views).columns)
     numbers: dict[str, int] = {}
     found: list[tuple[int, NDArray[np.int32], NDArray[np.int32]]] = []
-    progress, size = Progress("terms", len(columns)), max(1, min(_TERMS, _HITS // searcher.num_documents))
+    progress, size = Progress("terms", len(columns)), max(1, min(_READ, _HITS // searcher.num_documents))
     for start in range(0, len(columns), size):
         some = columns[start : start + size].tolist()
         # The score of a document for one term with impact 1 is the term's impact.
@@ -288,29 +277,36 @@ def _write_postings(
             gaps = np.diff(rows[own][order], prepend=0)
             name = vocabulary.text(vocabulary.terms[column]).encode()
             pairs = np.stack([gaps, impacts[order]], axis=1).ravel().tolist()
-            yield column, _varints([len(name)]) + name + _varints(pairs)
+            yield column, message(name) + b"".join(map(varint, pairs))
 
     return ids, _write_chunks(data, "postings", _POSTINGS, postings())
 
 
-def _documents(searcher: EngineSearcher, ids: list[str]) -> Iterator[Any]:
-    for start in range(0, len(ids), _TERMS):
-        some = ids[start : start + _TERMS]
-        found = searcher.documents(some)
-        yield from (found[docid] for docid in some)
+def _texts(
+    searcher: EngineSearcher, ids: Sequence[str], field: str | None, values: Sequence[str], numbers: NDArray[np.uint8]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield row and text of each document; note the number of its value."""
+    for start in range(0, len(ids), _READ):
+        found = searcher.documents(ids[start : start + _READ])
+        for row, docid in enumerate(ids[start : start + _READ], start):
+            document = found[docid]
+            value = filter_text(document.fields.get(field, "")) if field else ""
+            numbers[row] = 1 + values.index(value) if value in values else 0
+            shown = {"id": docid, "title": document.title, "text": document.text, "value": value}
+            yield row, orjson.dumps(shown)
 
 
 def _values(searcher: EngineSearcher, field: str | None) -> list[str]:
     """Return the values of the field that filters. Raises MilcoError unless each document has one, of a few."""
     if field is None:
         return []
-    counts = searcher.values(field)
-    kind = (searcher.fields or {})[field]
-    if kind not in ("string", "boolean", "number", "date") or counts is None or len(counts) > MAX_VALUES:
-        many = f"over {MAX_VALUES}" if counts is None or len(counts) > MAX_VALUES else f"{len(counts)}"
+    counts, kind = searcher.values(field), (searcher.fields or {})[field]
+    listed = None if counts is None or len(counts) > MAX_VALUES else sorted(counts)
+    if listed is None or kind not in ("string", "boolean", "number", "date"):
+        many = f"over {MAX_VALUES}" if listed is None else len(listed)
         rule = f"has {many} different values of type {kind}: a page filters by one of up to {MAX_VALUES} values"
         raise ParameterError("field", field, rule)
-    return sorted(counts)
+    return listed
 
 
 def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int, bytes]]) -> list[int]:
@@ -327,7 +323,7 @@ def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int,
         if not chunk:
             starts.append(key)
             last = key
-        chunk += _varints([key - last, len(content)]) + content
+        chunk += varint(key - last) + message(content)
         last = key
     if chunk:
         _write(data / f"{name}-{len(starts) - 1}", bytes(chunk))
@@ -337,18 +333,3 @@ def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int,
 def _write(path: Path, content: bytes) -> None:
     # No ending: a server would state that .gz is an encoding, and browsers would unpack it.
     path.write_bytes(gzip.compress(content, mtime=0))
-
-
-def _varints(values: Iterable[int]) -> bytes:
-    """Return integers of variable length: seven bits a byte, the lowest first, the highest bit if more follow."""
-    encoded = bytearray()
-    for value in values:
-        while value > 127:
-            encoded.append(value & 127 | 128)
-            value >>= 7
-        encoded.append(value)
-    return bytes(encoded)
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -147,7 +147,7 @@ class MilcoModule(InputModule):
         batch = network.encode(rows, network.resolve_views(views) if views else self.views)
         alpha = self.alpha if alpha is None else alpha
         if task == QUERY:
-            batch = network.limit_query_terms(batch)
+            batch = network.limit_terms(batch, is_query=True)
             batch = batch if alpha is None else batch.weighted(alpha)
         batch = replace(batch, vocabulary=self.encoder.vocabulary)
         features["sentence_embedding"] = batch.to_torch().to_dense().to(ids.device)

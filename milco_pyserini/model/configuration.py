@@ -220,6 +220,12 @@ def encoder_values(encoder: Any) -> dict[str, Any]:
     return values
 
 
+def term_limit(config: Any, view: str, is_query: bool = False) -> int | None:
+    """Return how many terms of a view a checkpoint keeps of a text, the strongest; None for all."""
+    names = (f"{view}_top_k", f"query_{view}_top_k")[: 1 + is_query]
+    return min((limit for name in names if (limit := getattr(config, name, None)) is not None), default=None)
+
+
 def validate_encoder_sizes(config: Any) -> None:
     """Raise MilcoError if sizes of an encoder's configuration are not possible together."""
     if config.hidden_size % config.num_attention_heads:

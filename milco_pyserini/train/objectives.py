@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.model.forward import to_device
 from milco_pyserini.model.modeling import MilcoModel, MilcoOutput
 from milco_pyserini.model.pooling import log_saturation
@@ -284,12 +285,6 @@ class ContrastiveLoss(nn.Module):
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
         return losses.info_nce((student / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
-
-
-def term_limit(config: Any, view: str, is_query: bool) -> int | None:
-    """Return how many terms of a view a checkpoint keeps of a text, or None for all."""
-    limits: list[int | None] = [getattr(config, f"{view}_top_k"), getattr(config, f"query_{view}_top_k")]
-    return min((limit for limit in limits[: 1 + is_query] if limit is not None), default=None)
 
 
 def strongest(view: Tensor, limit: int | None) -> Tensor:

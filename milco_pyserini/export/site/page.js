@@ -23,15 +23,19 @@ function element(tag, properties = {}, ...children) {
 }
 
 function address(text, value) {
-  const parameters = new URLSearchParams({ q: text, ...(value ? { value } : {}) });
-  return `?${parameters}`;
+  return `?${new URLSearchParams({ q: text, ...(value ? { value } : {}) })}`;
+}
+
+/** Returns the query that the address asks for, and the number of the value that filters: 0 for none. */
+function asked() {
+  const parameters = new URLSearchParams(location.search);
+  const text = (parameters.get("q") ?? "").slice(0, input.maxLength).split(/\s+/).filter(Boolean).join(" ");
+  return { text, value: site.values.indexOf(parameters.get("value") ?? "") + 1 };
 }
 
 /** Shows what the address asks for. */
 function show() {
-  const parameters = new URLSearchParams(location.search);
-  const text = (parameters.get("q") ?? "").slice(0, input.maxLength).split(/\s+/).filter(Boolean).join(" ");
-  const value = site.values.indexOf(parameters.get("value") ?? "") + 1;
+  const { text, value } = asked();
   if (document.activeElement !== input || !input.value.trim()) input.value = text;
   document.title = text ? `${text} – ${site.name}` : site.name;
   document.querySelector("header").classList.toggle("first", !text);
@@ -65,11 +69,10 @@ function answered({ data }) {
     list.replaceChildren();
     return;
   }
-  const text = new URLSearchParams(location.search).get("q")?.trim();
   // After the page is shown, and what it loads for that.
   setTimeout(() => keep().catch((error) => (offline.textContent = `needs a network: ${error.message}`)), 1000);
+  const { text, value } = asked();
   if (!text) return;
-  const value = site.values.indexOf(new URLSearchParams(location.search).get("value") ?? "") + 1;
   if (site.values.length > MOST_VALUES) offer(text, value, data.hits.map((hit) => hit.value).filter(Boolean).sort());
   const before = list.children.length;
   list.replaceChildren(...data.hits.map(article));
@@ -160,7 +163,7 @@ async function start() {
   examples.replaceChildren(...site.examples.map((text) => element("li", {}, element("a", { href: address(text), dir: "auto" }, text))));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    go(address(input.value, new URLSearchParams(location.search).get("value")));
+    go(address(input.value, site.values[asked().value - 1]));
   });
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a");

@@ -29,7 +29,8 @@ export class Tokenizer {
     this.special = new Map(this.added.map(([content, ...rest]) => [content, rest]));
     this.parts = new RegExp(`([${this.unchanged.replace(/(..)/gu, (pair) => [...pair].join("-"))}]+)`, "u");
     const names = [...this.special.keys()].sort((a, b) => b.length - a.length);
-    this.marks = new RegExp(names.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|"), "g");
+    // Without names, it matches nothing.
+    this.marks = new RegExp(names.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|") || "(?!)", "g");
   }
 
   /** Returns the ids of a text, special ones included; none for a blank text. */
@@ -37,7 +38,7 @@ export class Tokenizer {
     text = text.toWellFormed ? text.toWellFormed() : text.replace(/\p{Surrogate}/gu, "\ufffd");
     const ids = [];
     let start = 0;
-    for (const mark of names(text, this.marks)) {
+    for (const mark of text.matchAll(this.marks)) {
       const [id, left, right] = this.special.get(mark[0]);
       const before = text.slice(start, mark.index);
       this.add(ids, left ? before.trimEnd() : before, start === 0);
@@ -120,10 +121,6 @@ class CharacterMap {
     }
     return undefined;
   }
-}
-
-function names(text, marks) {
-  return marks.source === "(?:)" ? [] : text.matchAll(marks);
 }
 
 /** Integers of variable length in bytes. */

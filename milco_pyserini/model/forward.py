@@ -15,11 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.packed import NotPacked, PackedForward
 from milco_pyserini.model.pooling import BLOCK_LOGITS, GPU_BLOCK_LOGITS, highest_logits
-from milco_pyserini.model.varlen import COMPILED_FROM, VarlenForward, to_device
+from milco_pyserini.model.varlen import COMPILED_FROM, VarlenForward, report_uncompiled, to_device
 
 if TYPE_CHECKING:
     from milco_pyserini.model.modeling import SparseEncoderModel
@@ -128,18 +127,13 @@ class PaddedForward:
 
     def _hidden_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         # For a single text, torch would compile the layers once more.
-        if ids.numel() < self._compiled_from or len(ids) == 1:
-            return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        # Takes seconds to import.
-        from torch._dynamo.exc import TorchDynamoException
-
-        try:
-            return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        except TorchDynamoException as error:
-            # Compiling needs Triton and a C compiler, which are not everywhere; eager layers need neither.
-            log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
-            self._compiled_from = math.inf
-            return self._hidden_states(ids, mask)
+        if ids.numel() >= self._compiled_from and len(ids) > 1:
+            try:
+                return self._compiled_encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            except Exception as error:
+                report_uncompiled(error)
+                self._compiled_from = math.inf
+        return self._network.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
 
     @cached_property
     def _compiled_encoder(self) -> nn.Module:

@@ -102,20 +102,19 @@ class VarlenForward:
         return torch.compile(self._layer, dynamic=True)
 
     def _hidden_states(self, states: Tensor, bounds: Tensor, longest: int) -> Tensor:
-        compiles, hidden = len(states) >= self._compiled_from, states
-        try:
+        def run(layer: Callable[..., Tensor]) -> Tensor:
+            hidden = states
             for matrices, norms in self._layers:
-                hidden = (self._compiled_layer if compiles else self._layer)(hidden, matrices, norms, bounds, longest)
-        except Exception as error:
-            # Takes seconds to import.
-            from torch._dynamo.exc import TorchDynamoException
+                hidden = layer(hidden, matrices, norms, bounds, longest)
+            return hidden
 
-            if not compiles or not isinstance(error, TorchDynamoException):
-                raise
-            log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
-            self._compiled_from = math.inf
-            return self._hidden_states(states, bounds, longest)
-        return hidden
+        if len(states) >= self._compiled_from:
+            try:
+                return run(self._compiled_layer)
+            except Exception as error:
+                report_uncompiled(error)
+                self._compiled_from = math.inf
+        return run(self._layer)
 
 
 def _layer(
@@ -149,6 +148,16 @@ def varlen_attention(device: torch.device, dtype: torch.dtype) -> Attention:
         return cast(Tensor, varlen_attn(query, key, value, bounds, bounds, longest, longest))
 
     return attend
+
+
+def report_uncompiled(error: Exception) -> None:
+    """Report that torch.compile failed, which needs Triton and a C compiler; raise any other error."""
+    # Takes seconds to import.
+    from torch._dynamo.exc import TorchDynamoException
+
+    if not isinstance(error, TorchDynamoException):
+        raise error
+    log(f"torch.compile failed, encoding continues without it: {str(error).splitlines()[0]}")
 
 
 def varlen_attention_reference(query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int) -> Tensor:

@@ -13,6 +13,8 @@ from milco_pyserini.request import SearchRequest
 _NETWORK = "network"
 _WORK = "load"
 _SOURCES = "sources"
+# Options that an agent on stdin and stdout does not need.
+_SERVER = ("host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class ServeOptions:
     request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
     mcp: bool = option(
         False,
-        excludes=("host", "port", "token", "access_log", "trust_proxy", "k", "title", "queue"),
+        excludes=_SERVER,
         help="MCP tools on stdin and stdout, for an agent that starts this command",
     )
     k: int = option(10, minimum=1, maximum=100, names=("--hits",), help="documents on a page of results")
@@ -119,20 +121,7 @@ def command(options: ServeOptions) -> None:
     arguments["settings"] = parse_settings(arguments.pop("set")) or None
     del arguments["request"]
     if arguments.pop("mcp"):
-        names = (
-            "index",
-            "fuse",
-            "weights",
-            "threads",
-            "alpha",
-            "corpus",
-            "encoder",
-            "device",
-            "dtype",
-            "settings",
-            "memory",
-        )
-        serve_stdio(**{name: arguments[name] for name in names})
+        serve_stdio(**{name: value for name, value in arguments.items() if name not in _SERVER})
     else:
         serve(**arguments)
 

@@ -6,7 +6,6 @@ memory: they write one after the other, and each finds the notes of all in its n
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from milco_pyserini.corpora.languages import FIELD, detect_languages
 from milco_pyserini.corpora.readers import ID_NAMES
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, ParameterError, UnknownDocument, shown
+from milco_pyserini.explain.terms import Term
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.update import locked_index
@@ -26,7 +26,7 @@ from milco_pyserini.io.files import is_taken
 from milco_pyserini.io.manifest import MANIFEST, write_checked
 from milco_pyserini.request import Balance
 from milco_pyserini.serve.service import SearchResponse, SearchService, served_request
-from milco_pyserini.sparse import SparseBatch
+from milco_pyserini.sparse import SOURCE, SparseBatch
 
 MAX_NOTE_CHARACTERS = 20_000
 # Notes per language, on average, from which their scores are balanced.
@@ -37,7 +37,6 @@ _STRENGTH = 0.5
 _TERMS = 4
 _ID_BYTES = 8
 _RESERVED = (*ID_NAMES, "title", "text", "contents", "raw", "vector")
-_PIECE = re.compile("^(##|▁)")
 
 
 def open_memory(path: str | Path, encoder: str | Path | None = None) -> Index:
@@ -199,7 +198,6 @@ def _reasons(primary: Any, response: SearchResponse) -> dict[str, str]:
 
 def _shown_term(vocabulary: Any, term: str) -> str:
     """Return an English term as it is, and one of the note's own words in quotation marks."""
-    text, is_own = vocabulary.text(term), vocabulary.columns[term] >= vocabulary.english_size
-    text = text.removeprefix(vocabulary.source_prefix if is_own else vocabulary.english_prefix)
-    text = _PIECE.sub("", text)
-    return f"“{text}”" if is_own else text
+    known = Term.of(term, vocabulary)
+    text = known.text.removeprefix("##")
+    return f"“{text}”" if known.view == SOURCE else text

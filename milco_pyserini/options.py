@@ -266,11 +266,7 @@ def _each(value: Any) -> Sequence[Any]:
 
 
 def validate_number(
-    name: str,
-    value: float,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
+    name: str, value: float, minimum: float | None = None, maximum: float | None = None, above: float | None = None
 ) -> None:
     """Raise MilcoError if a number is not finite or is outside its range.
 

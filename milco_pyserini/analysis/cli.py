@@ -103,12 +103,7 @@ def _sweep(options: SweepOptions) -> None:
     task = options.open_task()
     output = options.output or INDEXES / f"{directory_name(options.vectors.name)}.sweep"
     points = sweep(
-        task,
-        output,
-        prune=options.prune,
-        engines=options.engines,
-        threads=options.threads,
-        overwrite=options.overwrite,
+        task, output, prune=options.prune, engines=options.engines, threads=options.threads, overwrite=options.overwrite
     )
     if options.format == "json":
         sys.stdout.write(orjson.dumps(points, option=orjson.OPT_INDENT_2).decode() + "\n")

@@ -41,9 +41,7 @@ class ShowOptions:
     """
 
     names: tuple[str, ...] = option(
-        positional=True,
-        metavar="NAME",
-        help="a benchmark or one of its names, such as miracl or miracl-ar-dev",
+        positional=True, metavar="NAME", help="a benchmark or one of its names, such as miracl or miracl-ar-dev"
     )
 
 

@@ -96,11 +96,7 @@ class QueryTableOptions(DeviceOptions):
         "collections, as milco train sap takes; the English text is encoded",
     )
     train_size: int = option(
-        100_000,
-        minimum=1,
-        metavar="N",
-        requires="train",
-        help="English texts to encode, the most translated",
+        100_000, minimum=1, metavar="N", requires="train", help="English texts to encode, the most translated"
     )
     top_k: int = option(16, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
     overwrite: bool = option(False, help="replace a table at --output")

@@ -14,12 +14,7 @@ from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.eval.significance import CORRECTIONS, NO_TEST, TESTS
-from milco_pyserini.io.files import (
-    atomic_directory,
-    atomic_file,
-    validate_output_directory,
-    validate_output_file,
-)
+from milco_pyserini.io.files import atomic_directory, atomic_file, validate_output_directory, validate_output_file
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:

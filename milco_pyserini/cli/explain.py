@@ -40,11 +40,7 @@ class ExplainOptions(DeviceOptions):
         help="texts in place of an index's documents",
     )
     k: int = option(
-        3,
-        minimum=1,
-        names=("--hits",),
-        excludes=("doc", "text"),
-        help="number of best hits to explain without --doc",
+        3, minimum=1, names=("--hits",), excludes=("doc", "text"), help="number of best hits to explain without --doc"
     )
     request: SearchRequest = options_of(SearchRequest, *SCORING, without=("views",))
     compare: bool = option(False, help="compare two documents: those of --doc, or the first two hits")

@@ -60,10 +60,7 @@ class SearchOptions(DeviceOptions):
         help="topics: a name (miracl-ar-dev), texts (TSV, JSONL, TREC), a vector store, or JSONL with id and vector",
     )
     query: str | None = option(
-        None,
-        metavar="TEXT",
-        excludes=("max_passage_hits",),
-        help="one query in place of --topics; hits are printed",
+        None, metavar="TEXT", excludes=("max_passage_hits",), help="one query in place of --topics; hits are printed"
     )
     index: tuple[Path, ...] = option(
         (), metavar="DIR", help="index (default: the only one in indexes/); several of a collection with --fuse"

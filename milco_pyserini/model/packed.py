@@ -332,13 +332,7 @@ class _LayerNorm(NamedTuple):
 class _Layer:
     """One layer of the encoder: attention and feed-forward, each added to the residual stream and normalized."""
 
-    def __init__(
-        self,
-        config: Any,
-        tensors: Weights,
-        name: str,
-        linear: Callable[..., Linear],
-    ) -> None:
+    def __init__(self, config: Any, tensors: Weights, name: str, linear: Callable[..., Linear]) -> None:
         self.heads: int = config.num_attention_heads
         self.query_key_value = linear(f"{name}.attention.self", ("query.", "key.", "value."))
         self.attention_output = linear(f"{name}.attention.output.dense")

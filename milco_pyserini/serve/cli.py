@@ -42,9 +42,7 @@ class ServeOptions:
     )
     request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
     mcp: bool = option(
-        False,
-        excludes=_SERVER,
-        help="MCP tools on stdin and stdout, for an agent that starts this command",
+        False, excludes=_SERVER, help="MCP tools on stdin and stdout, for an agent that starts this command"
     )
     k: int = option(10, minimum=1, maximum=100, names=("--hits",), help="documents on a page of results")
     title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")

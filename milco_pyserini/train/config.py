@@ -122,9 +122,7 @@ class ContrastOptions:
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
     regularize_source: bool = _loss(False, help="regularize the source view as well as the pivot view")
     echo_variant: str | None = _source_view(
-        None,
-        choices=("linear", "paper"),
-        help="new LexEcho head (default: linear, as the authors'; paper: LogSat)",
+        None, choices=("linear", "paper"), help="new LexEcho head (default: linear, as the authors'; paper: LogSat)"
     )
     source_pool: str | None = _source_view(
         None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"

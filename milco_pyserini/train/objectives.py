@@ -217,10 +217,7 @@ class ContrastiveLoss(nn.Module):
         return losses.sparse_mean_squared_error(logits, targets, mean="teacher"), targets > 0
 
     def encode_views(
-        self,
-        batches: dict[str, Batch],
-        lengths: dict[str, list[int]] | None = None,
-        tokens: Tensor | None = None,
+        self, batches: dict[str, Batch], lengths: dict[str, list[int]] | None = None, tokens: Tensor | None = None
     ) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
         """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch.
 

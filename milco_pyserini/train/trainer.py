@@ -98,12 +98,7 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        task: TrainingTask,
-        run: Path,
-        config: LoopOptions,
-        optimizer: OptimizerOptions,
-        steps: int,
+        self, task: TrainingTask, run: Path, config: LoopOptions, optimizer: OptimizerOptions, steps: int
     ) -> None:
         self._task = task
         self._config = config

@@ -80,9 +80,7 @@ class ContrastCollator:
     def __call__(self, examples: list[QueryGroup] | list[Translations]) -> dict:
         """Tokenize a batch."""
         collate: Any = self.translations if isinstance(examples[0], Translations) else self.groups
-        batch = collate(examples)
-        sides = {name: batch[name] for name in ("query", "passage", "text") if name in batch}
-        batch["known"] = known_of(sides)
+        batch = add_known(collate(examples))
         return batch | {"texts": batch_texts(examples)} if self.with_texts else batch
 
     def translations(self, examples: list[Translations]) -> dict:
@@ -116,18 +114,12 @@ class ContrastCollator:
         return batch if None in scores else batch | {"scores": torch.tensor(scores)}
 
 
-def known_of(sides: dict[str, dict[str, Tensor]]) -> dict[str, Any]:
-    """Return what the CPU need not read from a GPU: lengths of the texts of each side, and the tokens of all sides.
-
-    sides: by name, "input_ids" and "attention_mask", int64 [B, S], on the CPU.
-
-    Returns:
-        "lengths", in tokens, by side; "tokens", int64 [U], ascending.
-    """
-    return {
-        "lengths": {name: side["attention_mask"].sum(dim=1).tolist() for name, side in sides.items()},
-        "tokens": torch.cat([side["input_ids"].flatten() for side in sides.values()]).unique(),
-    }
+def add_known(batch: dict[str, Any]) -> dict[str, Any]:
+    """Add what the CPU would read from a GPU: "lengths" of each side's texts, and "tokens", int64 [U], of all sides."""
+    sides = [batch[name] for name in ("query", "passage", "text") if name in batch]
+    for side in sides:
+        side["lengths"] = side["attention_mask"].sum(dim=1).tolist()
+    return batch | {"tokens": torch.cat([side["input_ids"].flatten() for side in sides]).unique()}
 
 
 def pair_length(pair: BitextPair) -> int:

@@ -20,7 +20,7 @@ from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
 from milco_pyserini.train.dense_teacher import DenseTeacher, Texts
 from milco_pyserini.train.teachers import AlignmentTeacher
 
-Batch = dict[str, Tensor]
+Batch = dict[str, Any]
 # Score of a text with itself, which distillation leaves out.
 _OWN = -1e4
 # Parts of a batch that are padded on their own, and their least number of texts.
@@ -133,7 +133,7 @@ class ContrastiveLoss(nn.Module):
         scores: Tensor | None = None,
         texts: dict[str, Texts] | None = None,
         teacher: Batch | None = None,
-        known: dict[str, Any] | None = None,
+        tokens: Tensor | None = None,
     ) -> dict:
         """Compute the loss of a batch of groups.
 
@@ -143,12 +143,12 @@ class ContrastiveLoss(nn.Module):
             scores: a teacher's, float [B, G], for "kd".
             texts: of queries and passages, for a dense teacher.
             teacher: from AlignmentTeacher.prepare(), of the queries, then of their positives.
-            known: as for encode_views().
+            tokens: as for encode_views().
 
         Returns:
             As AlignmentLoss.forward(); "grounded" is None.
         """
-        views, sides, logits = self.encode_views({"query": query, "passage": passage}, **known or {})
+        views, sides, logits = self.encode_views({"query": query, "passage": passage}, tokens)
         config = self.config
         trained = [views[name] for name in config.views]
         parts = {config.loss: self.main_loss(trained, passage["input_ids"], scores)}
@@ -174,7 +174,7 @@ class ContrastiveLoss(nn.Module):
         is_query: Tensor,
         texts: dict[str, Texts] | None = None,
         teacher: Batch | None = None,
-        known: dict[str, Any] | None = None,
+        tokens: Tensor | None = None,
     ) -> dict:
         """Compute the loss of a batch of texts, some of which are translations of each other.
 
@@ -184,12 +184,12 @@ class ContrastiveLoss(nn.Module):
             is_query: bool [N], the texts whose translations are searched; all are searched among.
             texts: the texts themselves, for a dense teacher.
             teacher: from AlignmentTeacher.prepare(), of the texts' English translations.
-            known: as for encode_views().
+            tokens: as for encode_views().
 
         Returns:
             As AlignmentLoss.forward().
         """
-        views, sides, (logits,) = self.encode_views({"text": text}, **known or {})
+        views, sides, (logits,) = self.encode_views({"text": text}, tokens)
         config = self.config
         trained = [views[name][0] for name in config.views]
         scores = torch.stack([view @ view.T for view in trained]).sum(dim=0) / config.score_temperature
@@ -217,19 +217,15 @@ class ContrastiveLoss(nn.Module):
         return losses.sparse_mean_squared_error(logits, targets, mean="teacher"), targets > 0
 
     def encode_views(
-        self, batches: dict[str, Batch], lengths: dict[str, list[int]] | None = None, tokens: Tensor | None = None
+        self, batches: dict[str, Batch], tokens: Tensor | None = None
     ) -> tuple[dict[str, list[Tensor]], dict, list[Tensor]]:
         """Return views by name, a matrix [B, V] for each batch; "sides"; and logits, float [B, V_e], for each batch.
 
-        batches: by name. lengths: of their texts in tokens. tokens: int64 [U], ascending, all that occur. Without these
-        two, a GPU is waited for.
+        batches: by name. tokens: int64 [U], ascending, all that occur; without them, a GPU is waited for.
         """
         device = next(iter(batches.values()))["input_ids"].device.type
         with torch.autocast(device, self.dtype, enabled=self.dtype != torch.float32):
-            outputs = [
-                encode_by_length(self.model, **batch, lengths=(lengths or {}).get(name))
-                for name, batch in batches.items()
-            ]
+            outputs = [encode_by_length(self.model, **batch) for batch in batches.values()]
         logits = [side for side, _ in outputs]
         pivots = [log_saturation(side) for side in logits]
         views = {PIVOT: pivots}

@@ -14,7 +14,7 @@ from golden_set import GOLDEN, encoder
 
 from milco_pyserini.corpora.bitext import BitextPair
 from milco_pyserini.model.modeling import MilcoModel
-from milco_pyserini.train.batches import TextCollator, known_of
+from milco_pyserini.train.batches import TextCollator, add_known
 from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
 from milco_pyserini.train.monitor import CollapseMonitor
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
@@ -52,10 +52,11 @@ def test_a_step_runs_on_the_card(model: MilcoModel, texts: TextCollator, step: s
         others["teacher"] = teacher.prepare([BitextPair("de", *pair) for pair in zip(foreign, english, strict=True)])
     elif step == "translations":
         sides = {"text": texts(PASSAGES, 64)}
-        others = {"meaning": numbers // 2, "is_query": numbers < 3, "known": known_of(sides)}
+        others = {"meaning": numbers // 2, "is_query": numbers < 3}
     else:
         sides = {"query": texts(INPUTS["QUERIES"], 64), "passage": texts(PASSAGES, 64)}
-        others = {"scores": torch.tensor(INPUTS["TEACHER_SCORES"]), "known": known_of(sides)}
+        others = {"scores": torch.tensor(INPUTS["TEACHER_SCORES"])}
+    batch = sides | others if step == "alignment" else add_known(sides | others)
     with fake_cuda(READS) as card:
         if step == "alignment":
             teacher.to("cuda")
@@ -64,7 +65,7 @@ def test_a_step_runs_on_the_card(model: MilcoModel, texts: TextCollator, step: s
             objective = ContrastiveLoss(model, ContrastOptions())
         else:
             objective = ContrastiveLoss(model, ContrastOptions(loss=step), torch.bfloat16, [0, 2])
-        output = objective.to("cuda")(**on_card(sides | others))
+        output = objective.to("cuda")(**on_card(batch))
         for kind, (pivot, source) in output.get("sides", {}).items():
             monitor.update(kind, ["de"] * len(pivot), pivot, source_terms=source)
         assert is_on_card(output["loss"]) and output["loss"].dtype == torch.float32

@@ -26,7 +26,7 @@ from milco_pyserini.model.layouts import model_card
 from milco_pyserini.options import replace_options, validate
 from milco_pyserini.train.adapt.options import AdaptOptions
 from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
-from milco_pyserini.train.adapt.report import AFTER, BEFORE, Collection, Measured, collections_of, search_all
+from milco_pyserini.train.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
 from milco_pyserini.train.config import LEXICAL, SctConfig
 from milco_pyserini.train.data.parallel import least_sentences
 from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages, dump_example, open_retrieval
@@ -59,7 +59,7 @@ def adapt(options: AdaptOptions) -> None:
     output, work = options.output, options.output / WORK
     corpus = open_corpus(options.documents)
     digest = corpus.check().digest
-    encoder = _load(options, options.encoder)
+    encoder = MilcoEncoder.from_pretrained(options.encoder, device=options.device, dtype=options.dtype)
     is_dense = options.teacher is not None and _is_dense(options.teacher)
     plan = {
         "encoder": options.encoder,
@@ -90,9 +90,11 @@ def adapt(options: AdaptOptions) -> None:
         if options.teacher is not None and not is_dense:
             _score(options, options.teacher, work)
         model, collections = work / "training" / MODEL, collections_of(made)
-        runs = {BEFORE: _search(options, options.encoder, collections, work / BEFORE)}
+        log("Searching the held-out topics")
+        runs = {BEFORE: search_all(encoder, collections, work / BEFORE, options.batch_size)}
         run_stage(_training_config(options, encoder, work, is_dense))
-        runs[AFTER] = _search(options, str(model), collections, work / AFTER)
+        adapted = MilcoEncoder.from_pretrained(model, device=options.device, dtype=options.dtype)
+        runs[AFTER] = search_all(adapted, collections, work / AFTER, options.batch_size)
         measured = Measured(made, collections, runs)
         gain, result = measured.has_gained(), measured.verdict()
         with atomic_directory(output, overwrite=True, is_owned=_is_owned) as directory:
@@ -112,10 +114,6 @@ def adapt(options: AdaptOptions) -> None:
 
 def _is_owned(path: Path) -> bool:
     return is_json_with(path / MANIFEST, "command", "plan")
-
-
-def _load(options: AdaptOptions, name: str) -> MilcoEncoder:
-    return MilcoEncoder.from_pretrained(name, device=options.device, dtype=options.dtype)
 
 
 def _write_texts(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path) -> dict[str, int]:
@@ -161,15 +159,6 @@ def _score(options: AdaptOptions, teacher: str, work: Path) -> None:
     score_training_set(
         ScoreOptions(data=(str(work / "data"),), output=work / "scored", device=options.device, **scorer)
     )
-
-
-def _search(options: AdaptOptions, model: str, collections: Sequence[Collection], parts: Path) -> dict[str, Any]:
-    """Return the runs of a model, which an interrupted run has kept next to its parts."""
-    found = parts.with_suffix(".json")
-    if not found.is_file():
-        log(f"Searching the held-out topics with the model {parts.name} training")
-        write_json(found, search_all(_load(options, model), collections, parts, options.batch_size))
-    return read_json(found)
 
 
 def _is_dense(teacher: str) -> bool:

@@ -141,41 +141,22 @@ class PrunedStore:
             yield names, pruned
 
 
-def _strongest_first(batch: SparseBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return entries by row and descending weight, and the rank (0, 1, ...) of each in its row."""
-    order = np.lexsort((batch.columns, -batch.weights, batch.row_numbers()))
-    place = np.arange(len(order)) - np.repeat(batch.indptr[:-1], batch.lengths())
-    return order, place
-
-
 def _keep_first(batch: SparseBatch, limits: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the limits[i] strongest entries of each row i, at least one."""
-    over = batch.lengths() > limits
-    lengths, limits = batch.lengths()[over], limits[over]
-    cut = np.repeat(over, batch.lengths())
-    weights, ends = batch.weights[cut], np.cumsum(lengths)
-    least = np.repeat(_nth_strongest(weights, lengths, limits), lengths)
-    above, ties = weights > least, np.cumsum(weights == least)
-    # A row keeps the first of the entries that are as strong as its last one.
-    sums = np.append(0, np.cumsum(above))
-    last = np.append(0, ties)[ends - lengths] + limits - sums[ends] + sums[ends - lengths]
-    keep = ~cut
-    keep[cut] = above | ((weights == least) & (ties <= np.repeat(last, lengths)))
+    """Return a mask of the limits[i] strongest entries of each row i, at least one; the first of equal ones."""
+    keep, lengths = np.ones(len(batch.columns), np.bool_), batch.lengths()
+    over = np.flatnonzero(lengths > limits)
+    # Rows of similar length are sorted at once.
+    over = over[np.argsort(lengths[over], kind="stable")]
+    for rows in np.split(over, range(_SORTED_ROWS, len(over), _SORTED_ROWS)):
+        columns, kept = np.arange(lengths[rows].max(initial=0)), limits[rows][:, None]
+        filled = columns < lengths[rows][:, None]
+        places = np.where(filled, batch.indptr[rows][:, None] + columns, 0)
+        weights = np.where(filled, batch.weights[places], -np.inf)
+        weakest = np.take_along_axis(np.sort(weights, axis=1), len(columns) - kept, axis=1)
+        above, tied = weights > weakest, weights == weakest
+        ties = kept - above.sum(axis=1, keepdims=True)
+        keep[places[filled]] = (above | (tied & (np.cumsum(tied, axis=1) <= ties)))[filled]
     return keep
-
-
-def _nth_strongest(
-    weights: NDArray[np.float32], lengths: NDArray[np.int64], places: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return the weight at a place, from 1, of each row, strongest first; rows of similar length are sorted at once."""
-    found, starts = np.empty(len(lengths), np.float32), np.cumsum(lengths) - lengths
-    order = np.argsort(lengths, kind="stable")
-    for rows in np.split(order, range(_SORTED_ROWS, len(order), _SORTED_ROWS)):
-        columns = np.arange(lengths[rows].max(initial=0))
-        filled = columns < lengths[rows, None]
-        matrix = np.where(filled, -weights[np.where(filled, starts[rows, None] + columns, 0)], np.inf)
-        found[rows] = -np.sort(matrix, axis=1)[np.arange(len(rows)), places[rows] - 1]
-    return found
 
 
 def _top_k(batch: SparseBatch, k: float) -> NDArray[np.bool_]:
@@ -188,7 +169,8 @@ def _percentile(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
 
 
 def _mass(batch: SparseBatch, percent: float) -> NDArray[np.bool_]:
-    order, _ = _strongest_first(batch)
+    # Entries by row and descending weight.
+    order = np.lexsort((batch.columns, -batch.weights, batch.row_numbers()))
     # Sums of integers are exact, so that the other vectors of the batch cannot decide a tie.
     before = np.concatenate([[0], np.cumsum(np.rint(batch.weights[order] * _MASS_UNITS).astype(np.int64))])
     totals = before[batch.indptr[1:]] - before[batch.indptr[:-1]]

@@ -53,7 +53,7 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.model.checkpoint import Checkpoint, loading
 
-    from . import echo, export, refine
+    from . import echo, export, pool, refine
     from .base import HubE5, PackedE5
 
     english = None
@@ -78,6 +78,8 @@ def command(options: MiniOptions) -> None:
         refine.silence(encoder)
     for name, value in _LIMITS.items():
         setattr(encoder.model.config, name, value)
+    if options.refine_steps:
+        refine.silence_frequent(encoder, pool.Pool(options.work / "pool"))
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6

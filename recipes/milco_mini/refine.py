@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ from milco_pyserini.encode.devices import choose_device
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model.pooling import log_saturation
+from milco_pyserini.sparse import PIVOT
 from milco_pyserini.train import losses
 from milco_pyserini.train.lexical_teacher import STOP_WORDS, LexicalTeacher
 from milco_pyserini.train.objectives import encode_by_length
@@ -47,6 +49,8 @@ _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
 _DISTILLATION = 2.0
 _OWN = -1e4
 _NEVER = -100.0
+# Passages in which terms are counted.
+_COUNTED = 500
 _FILE = "refinement.pt"
 
 
@@ -110,6 +114,17 @@ def clustered(pool: Pool, numbers: list[int], count: int, rng: random.Random) ->
         chosen |= dict.fromkeys([seed, *similarity.topk(min(NEIGHBORS, len(numbers)) - 1).indices.tolist()])
     others = rng.sample(range(len(numbers)), min(2 * count, len(numbers)))
     return [numbers[place] for place in list(chosen | dict.fromkeys(others))[:count]]
+
+
+def silence_frequent(encoder: MilcoEncoder, pool: Pool) -> None:
+    """Make the pivot terms that most passages have, within the limits, no term of any text; they tell nothing apart."""
+    passages = [number for number, entry in enumerate(pool.entries) if entry.kind == PASSAGE]
+    counted = passages[:: max(1, len(passages) // _COUNTED)]
+    rows = [pool.ids[pool.starts[number] : pool.starts[number + 1]].tolist() for number in counted]
+    vectors = encoder.network.encode(rows, (PIVOT,))
+    frequent = np.flatnonzero(np.bincount(vectors.columns) > len(vectors) / 2)
+    log(f"Silent, in most passages: {' '.join(encoder.vocabulary.terms[frequent])}")
+    encoder.model.decoder.bias.data[torch.from_numpy(frequent)] = _NEVER
 
 
 def silence(encoder: MilcoEncoder) -> list[int]:

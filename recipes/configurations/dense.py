@@ -92,7 +92,7 @@ class DenseContrastiveLoss(ContrastiveLoss):
         scores: Tensor | None = None,
         texts: object = None,
         teacher: object = None,
-        known: object = None,
+        tokens: object = None,
     ) -> dict:
         """Compute the loss of a batch of groups, as ContrastiveLoss does."""
         with torch.autocast(query["input_ids"].device.type, self.dtype, enabled=self.dtype != torch.float32):
@@ -103,7 +103,8 @@ class DenseContrastiveLoss(ContrastiveLoss):
 
 def dense_vectors(encoder: Any, batch: Batch, pooling: str) -> Tensor:
     """Return float32 [B, d], pooled hidden states of input_ids and attention_mask, int64 [B, S]; not normalized."""
-    return pool(encoder(**batch).last_hidden_state.float(), batch["attention_mask"], pooling)
+    states = encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+    return pool(states.float(), batch["attention_mask"], pooling)
 
 
 def prepare_alignment(config: SapConfig) -> TrainingTask:

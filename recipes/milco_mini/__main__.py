@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
 _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_runs", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
-_ECHO_SCALE = 0.18 * 3**0.5
+_ECHO_SCALE = 0.343
 # The most terms of a text, and of a query, in each view; texts in capitals.
 _LIMITS = {
     "pivot_top_k": 96,
@@ -53,7 +53,7 @@ def command(options: MiniOptions) -> None:
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.model.checkpoint import Checkpoint, loading
 
-    from . import echo, export, pool, refine
+    from . import echo, export, refine
     from .base import HubE5, PackedE5
 
     english = None
@@ -67,8 +67,10 @@ def command(options: MiniOptions) -> None:
     torch.set_num_threads(options.threads)
     contrasted = str(options.refined) if english is None else str(align_and_contrast(options, base, english))
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
+    for name, value in _LIMITS.items():
+        setattr(encoder.model.config, name, value)
     if options.refine_steps:
-        encoder = refined(options, encoder, base)
+        refine_upper_layers(options, encoder, base)
     if needs_base:
         tokenizer = encoder.tokenizer.tokenizer
         weights = echo.measure_idf(options.data, tokenizer) - _LEAST_IDF
@@ -76,27 +78,24 @@ def command(options: MiniOptions) -> None:
     with torch.no_grad():
         encoder.model.echo.scale.fill_(_ECHO_SCALE)
         refine.silence(encoder)
-    for name, value in _LIMITS.items():
-        setattr(encoder.model.config, name, value)
-    if options.refine_steps:
-        refine.silence_frequent(encoder, pool.Pool(options.work / "pool"))
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
     log(f"Wrote {options.output}: {size:.1f} MB")
 
 
-def refined(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> "MilcoEncoder":
-    """Return the encoder with its upper layers trained to few terms, other spellings, and two teachers' rankings."""
+def refine_upper_layers(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> None:
+    """Train the upper layers to few terms, other spellings, and two teachers' rankings; mask terms of most passages."""
     from . import pool, refine
 
     directory = options.work / "pool"
     pool.write_pool(directory, options.data, encoder, base, options)
+    trained_on = pool.Pool(directory)
     runs = {seed: options.work / f"refined-{seed}" for seed in range(options.seed, options.seed + options.refine_runs)}
     for seed, run in runs.items():
-        refine.Refinement(encoder, pool.Pool(directory), run, seed, options).train()
+        refine.Refinement(encoder, trained_on, run, seed, options).train()
     refine.load_refined(encoder.model, list(runs.values()))
-    return encoder
+    refine.silence_frequent(encoder, trained_on)
 
 
 def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer") -> Path:

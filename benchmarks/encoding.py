@@ -173,10 +173,10 @@ def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype
     if not _STATM.exists():
         yield "memory of the head: measured on Linux only"
         return
-    lengths = [512] * texts
-    hidden = torch.randn(sum(lengths), model.config.encoder.hidden_size)
+    rows = [[0] * 512] * texts
+    hidden = torch.randn(texts * 512, model.config.encoder.hidden_size)
     mask = torch.ones(texts, 512, dtype=torch.bool)
-    chunked = extra_peak(lambda: packed.head(hidden, lengths))
+    chunked = extra_peak(lambda: packed.head(hidden, rows))
     materialized = extra_peak(lambda: all_logits_head(model, hidden.view(texts, 512, -1), mask, dtype))
     yield f"memory of the head at {texts} x 512 tokens: {chunked:,.0f} MB packed, {materialized:,.0f} with all logits"
 

@@ -189,9 +189,9 @@ class Network(ViewEncoder):
         logits = functional.linear(projected, *decoder)
         echo = torch.zeros(len(ids))
         if self.config.echo:
-            variant = self.config.echo_variant
             head = (weights[f"echo.{name}"].float() for name in ("weight", "bias", "scale"))
-            echo = echo_weights(projected if variant == "paper" else hidden, variant, *head)
+            tokens = torch.tensor(list(ids), device=self.device)
+            echo = echo_weights(tokens, hidden, projected, self.config.echo_variant, *head)
         return logits.cpu().numpy(), echo.cpu().numpy()
 
     @cached_property

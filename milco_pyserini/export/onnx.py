@@ -97,7 +97,7 @@ class EncoderGraph(nn.Module):
         passages, queries = [], []
         for view in self.views:
             if head is not None and view == SOURCE:
-                echo = head(projected if head.variant == "paper" else hidden, mask) * self.kept[input_ids]
+                echo = head(input_ids, hidden, projected, mask) * self.kept[input_ids]
                 reduce = "amax" if config.source_pool == "max" else "sum"
                 weights = echo.new_zeros(echo.shape[0], self.source_size).scatter_reduce(1, input_ids, echo, reduce)
                 weights = torch.relu(weights)

@@ -11,7 +11,7 @@ from milco_pyserini.errors import MilcoError, unknown_name
 MODEL_TYPE = "milco"
 # Fields of the authors' config.json that name the encoder and the English model.
 ENCODER_FIELD, ENGLISH_FIELD = "multilingual_encoder_checkpoint", "lsr_encoder_checkpoint"
-ECHO_VARIANTS = ("linear", "paper")
+ECHO_VARIANTS = ("linear", "paper", "token")
 SOURCE_POOLS = ("sum", "max")
 # Encoders with BERT's names of tensors, which checkpoint.py reads, and that of gte.py.
 ENCODERS = ("bert", "camembert", "gte", "roberta", "xlm-roberta", "xlm-roberta-xl")
@@ -104,7 +104,8 @@ class NetworkConfig:
         english_vocab_size: number of English word pieces.
         echo: whether there is a source view.
         echo_variant: "linear" is relu(Linear(H)) x scale on the encoder's hidden states, as in the authors' code;
-            "paper" is LogSat of an extra decoder row on the projected states.
+            "paper" is LogSat of an extra decoder row on the projected states; "token" is a weight of each of the
+            encoder's tokens, such as its idf, in any text: relu(W[token] + bias) x scale.
         source_pool: how the weights of a repeated token are combined, "sum" (authors) or "max".
         source_drop_special: omit <s>, </s> and unknown pieces from the source view.
         lowercase_capitals: lowercase texts that are in capitals.
@@ -163,6 +164,16 @@ class NetworkConfig:
     def token_limit(self) -> int:
         """The number of tokens, special ones included, that an encoder of XLM-R's architecture has positions for."""
         return self.encoder.max_position_embeddings - self.encoder.pad_token_id - 1
+
+    @property
+    def echo_size(self) -> int:
+        """The number of weights of the LexEcho head."""
+        sizes = {
+            "linear": self.encoder.hidden_size,
+            "paper": self.english_hidden_size,
+            "token": self.encoder.vocab_size,
+        }
+        return sizes[self.echo_variant]
 
     def _encoder_config(self, encoder: Any) -> Any:
         config = SimpleNamespace(**{"pad_token_id": _PADDING_ID, **encoder_values(encoder)})

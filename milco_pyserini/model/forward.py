@@ -102,8 +102,7 @@ class PaddedForward:
             hidden = self._hidden_states(ids, mask)
             projected = network.connector(hidden)
             if network.echo is not None:
-                states = projected if network.echo.variant == "paper" else hidden
-                echo = network.echo(states, mask.bool()).flatten()[real]
+                echo = network.echo(ids, hidden, projected, mask.bool()).flatten()[real]
             # A padded position becomes a copy of <s>, which the maximum already includes.
             states = projected.to(self.dtype)
             states = torch.where(mask.bool().unsqueeze(-1), states, states[:, :1])

@@ -105,9 +105,9 @@ class LexEcho(nn.Module):
         # The paper's variant has no scale, and distributed training fails if a trainable parameter gets no gradient.
         self.scale = nn.Parameter(torch.ones(1), requires_grad=variant != "paper")
 
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states: [B, S, D], D_m for "linear", D_e for "paper". mask: bool [B, S]. Returns float32 [B, S]."""
-        return echo_weights(states, self.variant, self.weight, self.bias, self.scale) * mask
+    def forward(self, tokens: Tensor, hidden: Tensor, projected: Tensor, mask: Tensor) -> Tensor:
+        """tokens, hidden, projected: [B, S, ...], as for echo_weights(). mask: bool [B, S]. Returns float32 [B, S]."""
+        return echo_weights(tokens, hidden, projected, self.variant, self.weight, self.bias, self.scale) * mask
 
 
 class SparseEncoderModel(nn.Module):
@@ -128,9 +128,7 @@ class SparseEncoderModel(nn.Module):
         hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         projected = self.connector(hidden)
         mask = attention_mask.bool()
-        echo = None
-        if self.echo is not None:
-            echo = self.echo(projected if self.echo.variant == "paper" else hidden, mask)
+        echo = None if self.echo is None else self.echo(input_ids, hidden, projected, mask)
         logits = max_logits(projected, mask, self.decoder.weight, self.decoder.bias)
         return MilcoOutput(logits, echo, hidden)
 
@@ -149,15 +147,16 @@ class MilcoModel(SparseEncoderModel, PreTrainedModel):
         self.encoder = AutoModel.from_config(config.encoder, add_pooling_layer=False, trust_remote_code=False)
         self.connector = Connector(multilingual, english)
         self.decoder = nn.Linear(english, config.english_vocab_size)
-        self.echo = None
-        if config.echo:
-            self.echo = LexEcho(english if config.echo_variant == "paper" else multilingual, config.echo_variant)
+        self.echo = LexEcho(config.echo_size, config.echo_variant) if config.echo else None
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | LexEcho):
             module.weight.data.normal_(mean=0.0, std=0.02)
             module.bias.data.zero_()
+        if isinstance(module, LexEcho) and module.variant == "token":
+            # All tokens begin equal: relu would never teach one that begins below 0.
+            module.weight.data.fill_(1.0)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | os.PathLike | Checkpoint, **variants: Any) -> "MilcoModel":

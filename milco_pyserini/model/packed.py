@@ -268,7 +268,7 @@ class PackedForward:
     @torch.inference_mode()
     def __call__(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
         """Return logits and echo, see forward.Forward. Rows of equal length next to each other are fastest."""
-        return self.head(self.encoder(rows), [len(row) for row in rows])
+        return self.head(self.encoder(rows), rows)
 
     @torch.inference_mode()
     def states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -277,23 +277,24 @@ class PackedForward:
         return hidden, self._project(hidden)
 
     @torch.inference_mode()
-    def head(self, hidden: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
+    def head(self, hidden: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
         """Apply connector, LexEcho and decoder, for a block of tokens and a chunk of the vocabulary at a time.
 
-        hidden: float32 [R, D_m], R >= T, the encoder's last states. lengths: of the B texts. Returns logits and echo.
+        hidden: float32 [R, D_m], R >= T, the encoder's last states. rows: token ids of B texts. Returns logits, echo.
         """
-        logits = hidden.new_full((len(lengths), self.config.english_vocab_size), -torch.inf)
+        logits = hidden.new_full((len(rows), self.config.english_vocab_size), -torch.inf)
+        ids = torch.tensor(list(chain.from_iterable(rows)))
         weights = []
         start = 0
-        for block in _blocks(lengths, self._head_tokens):
+        for block in _blocks([len(row) for row in rows], self._head_tokens):
             counts = [length for _, length in block]
             tokens = sum(counts)
-            states = hidden[start : start + padded_rows(tokens)]
+            states, own = hidden[start : start + padded_rows(tokens)], ids[start : start + tokens]
             start += tokens
             projected = self._project(states)
             if self.echo:
-                variant = self.config.echo_variant
-                weights.append(echo_weights(projected if variant == "paper" else states, variant, *self.echo)[:tokens])
+                parts = own, states[:tokens], projected[:tokens]
+                weights.append(echo_weights(*parts, self.config.echo_variant, *self.echo))
             projected = projected.to(self.encoder.states_dtype)
             for chunk, decoder in self.decoder:
                 for (number, _), part in zip(block, decoder.product(projected)[:tokens].split(counts), strict=True):

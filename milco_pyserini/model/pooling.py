@@ -21,18 +21,26 @@ def log_saturation(logits: Tensor) -> Tensor:
     return torch.log1p(torch.relu(logits))
 
 
-def echo_weights(states: Tensor, variant: str, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+def echo_weights(
+    tokens: Tensor, hidden: Tensor, projected: Tensor, variant: str, weight: Tensor, bias: Tensor, scale: Tensor
+) -> Tensor:
     """Return the source weight of each token (paper: LexEcho).
 
     Args:
-        states: [..., D], the encoder's for "linear", the connector's output for "paper".
+        tokens: int64 [...], ids, which "token" reads.
+        hidden: [..., D_m], the encoder's states, which "linear" reads.
+        projected: [..., D_e], the connector's output, which "paper" reads.
         variant: of the LexEcho head, see NetworkConfig.
-        weight, bias, scale: [1, D], [1] and [1], the head's.
+        weight: [1, N], the head's; N is D_m, D_e or the number of tokens, V_m.
+        bias, scale: [1], the head's.
 
     Returns:
         float32 [...], >= 0 unless the head's scale is negative, which pooling treats as 0.
     """
+    if variant == "token":
+        return torch.relu(weight[0, tokens] + bias) * scale
     # Sums of products, not a matrix product: autocast would round that to bfloat16, and duplicates add up.
+    states = projected if variant == "paper" else hidden
     weights = torch.relu((states.float() * weight).sum(dim=-1) + bias)
     return torch.log1p(weights) if variant == "paper" else weights * scale
 

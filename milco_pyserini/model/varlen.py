@@ -92,8 +92,7 @@ class VarlenForward:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16):
             projected = model.connector(hidden.float())
         if model.echo is not None:
-            states = projected if model.echo.variant == "paper" else hidden
-            echo = model.echo(states, torch.ones_like(tokens, dtype=torch.bool))
+            echo = model.echo(tokens, hidden, projected, torch.ones_like(tokens, dtype=torch.bool))
         return highest_logits(projected.to(self._dtype)[padded_tokens], *self._decoder, GPU_BLOCK_LOGITS), echo
 
     @cached_property

@@ -165,6 +165,5 @@ def _shapes(config: NetworkConfig) -> dict[str, tuple[int, ...]]:
     for name, shape in layers.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     if config.echo:
-        size = english if config.echo_variant == "paper" else width
-        shapes |= {"echo.weight": (1, size), "echo.bias": (1,), "echo.scale": (1,)}
+        shapes |= {"echo.weight": (1, config.echo_size), "echo.bias": (1,), "echo.scale": (1,)}
     return shapes

@@ -10,6 +10,7 @@ from typing import Any
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import Message, MilcoError, Parameter, ParameterError, parameter, validate_unique
+from milco_pyserini.model.configuration import ECHO_VARIANTS
 from milco_pyserini.options import option, option_values, options_of
 
 # The teacher without a download, of both stages; and the model that a run starts from, as its own teacher.
@@ -122,7 +123,9 @@ class ContrastOptions:
     lambda_passage: float = _loss(1e-5, metavar="W", minimum=0, help="regularization weight of passages")
     regularize_source: bool = _loss(False, help="regularize the source view as well as the pivot view")
     echo_variant: str | None = _source_view(
-        None, choices=("linear", "paper"), help="new LexEcho head (default: linear, as the authors'; paper: LogSat)"
+        None,
+        choices=ECHO_VARIANTS,
+        help="new LexEcho head (default: linear, as the authors'; paper: LogSat; token: a weight of each token)",
     )
     source_pool: str | None = _source_view(
         None, choices=("sum", "max"), help="weight of repeated tokens (default: model's)"

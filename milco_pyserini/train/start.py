@@ -49,8 +49,7 @@ def load_start(
             torch.manual_seed(seed)
             model.config.echo = True
             model.config.echo_variant = variant
-            size = model.config.english_hidden_size if variant == "paper" else model.config.encoder.hidden_size
-            model.echo = LexEcho(size, variant)
+            model.echo = LexEcho(model.config.echo_size, variant)
             model._init_weights(model.echo)
         elif variant != model.config.echo_variant:
             rule = f"the model has a LexEcho head of the variant {model.config.echo_variant}"

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from milco_pyserini.model import packed
+from milco_pyserini.model.configuration import ECHO_VARIANTS
 from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.model.packed import (
     Int8Linear,
@@ -77,7 +78,7 @@ def assert_same(found: tuple[Tensor, Tensor | None], expected: tuple[Tensor, Ten
         torch.testing.assert_close(one.relu().log1p(), other.relu().log1p(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("variant", ["linear", "paper"])
+@pytest.mark.parametrize("variant", ECHO_VARIANTS)
 def test_packing_changes_no_vector(variant: str) -> None:
     """Texts of all lengths, equal ones next to each other or not, have the padded network's vectors."""
     model = network(echo_variant=variant)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from milco_pyserini.model.configuration import ECHO_VARIANTS
 from milco_pyserini.model.modeling import LexEcho, MilcoConfig, MilcoModel
 from milco_pyserini.model.pooling import VOCABULARY_CHUNK, highest_logits, max_logits, max_logits_reference
 
@@ -78,7 +79,7 @@ def small_config(**variants: object) -> MilcoConfig:
     return MilcoConfig(encoder=encoder, english_hidden_size=6, english_vocab_size=11, **variants)
 
 
-@pytest.mark.parametrize("variant", ["linear", "paper"])
+@pytest.mark.parametrize("variant", ECHO_VARIANTS)
 def test_a_new_echo_head_can_learn(variant: str) -> None:
     """From scratch some tokens echo, and each of the head's own parameters that matters has a gradient."""
     torch.manual_seed(0)
@@ -92,37 +93,40 @@ def test_a_new_echo_head_can_learn(variant: str) -> None:
 
 
 def test_echo_variants_equal_their_formulas() -> None:
-    """linear: relu(w H + b) x scale. paper: log1p(relu(w Z + b)). Zero where masked."""
-    states = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(3))
+    """linear: relu(w H + b) x scale. paper: log1p(relu(w Z + b)). token: relu(w[t] + b) x scale. Zero where masked."""
+    hidden, projected = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(3))
+    tokens = torch.tensor([[0, 1, 3], [2, 2, 1]])
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    for variant in ("linear", "paper"):
+    one_hot = torch.nn.functional.one_hot(tokens, 4).float()
+    for variant, states in (("linear", hidden), ("paper", projected), ("token", one_hot)):
         head = LexEcho(4, variant)
         with torch.no_grad():
             for parameter, value in ((head.weight, 0.5), (head.bias, 0.25), (head.scale, 3.0)):
                 parameter.fill_(value)
-            actual = head(states, mask).numpy()
+            actual = head(tokens, hidden, projected, mask).numpy()
         gate = np.maximum(states.numpy().sum(-1) * 0.5 + 0.25, 0)
-        wanted = gate * 3 if variant == "linear" else np.log1p(gate)
+        wanted = np.log1p(gate) if variant == "paper" else gate * 3
         np.testing.assert_allclose(actual, wanted * mask.numpy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["linear", "paper"])
+@pytest.mark.parametrize("variant", ECHO_VARIANTS)
 def test_echo_is_float32_under_autocast(variant: str) -> None:
     """Its weights are summed over repeated tokens: bfloat16 is only for the matrix products before it."""
     torch.manual_seed(0)
     head = LexEcho(64, variant)
     torch.nn.init.normal_(head.weight)
-    states, mask = torch.randn(2, 5, 64), torch.ones(2, 5, dtype=torch.bool)
+    states, tokens = torch.randn(2, 5, 64), torch.zeros(2, 5, dtype=torch.int64)
+    mask = torch.ones(2, 5, dtype=torch.bool)
     with torch.inference_mode():
-        exact = head(states, mask)
+        exact = head(tokens, states, states, mask)
         with torch.autocast("cpu", torch.bfloat16):
-            rounded = head(states, mask)
+            rounded = head(tokens, states, states, mask)
     assert rounded.dtype == torch.float32
     assert torch.equal(exact, rounded)
 
 
-def test_the_paper_echo_reads_the_projected_states() -> None:
-    """echo_variant "paper" is one more decoder row: as wide as the connector's output."""
-    assert MilcoModel(small_config(echo_variant="paper")).echo.weight.shape == (1, 6)
-    assert MilcoModel(small_config(echo_variant="linear")).echo.weight.shape == (1, 8)
+def test_an_echo_head_has_the_size_of_what_it_reads() -> None:
+    """ "linear" reads the encoder's states, "paper" the connector's output, "token" the tokens."""
+    for variant, size in (("linear", 8), ("paper", 6), ("token", 20)):
+        assert MilcoModel(small_config(echo_variant=variant)).echo.weight.shape == (1, size)
     assert MilcoModel(small_config(echo=False)).echo is None

@@ -11,12 +11,9 @@ are, too: the measure compares checkpoints, and a reader who goes through explan
 explanations of the sample for that reader: the pair of words of each term, and its share of the score.
 """
 
-import gzip
-import itertools
 import random
-import re
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import crosslingual
 import numpy as np
+import repository  # noqa: F401
 from same_language import FORMATS
 
 from milco_pyserini.cli.parser import run_command
@@ -35,21 +33,13 @@ from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.explain.explanation import pair_of_words
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT
+from recipes.milco_mini.grounding import english_words, is_inflection, read_neighbors
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
 
 STRONGEST = 5
 ENGLISH = "en"
-LEXICONS = ("omw", "wiktionary")
-# Words of other languages that two English neighbors both translate.
-LEAST_SHARED = 2
-# Beginnings in common of inflections, and their ends.
-STEM = 3
-ENDINGS = frozenset(
-    """ s es ed d ing er ers r ly al ally ial ian ans an n y ies ied ation ations ion ions ment ments e or ors ic ical
-    ist ists ism ty ity ness ful able ' ance ence ances ent ant th ese ish""".split(" ")
-)
 EXAMPLES = 30
 
 
@@ -96,7 +86,7 @@ def command(options: ReasonsOptions) -> None:
     for name, pairs in matches.items():
         counts = Counter[str]()
         for terms, match in zip(strongest_terms(encoder, pairs), pairs, strict=True):
-            words = set(re.findall(r"[a-z0-9]+", match.english.lower()))
+            words = english_words(match.english)
             for term in terms:
                 kind = grounding(term, words, neighbors)
                 counts[kind] += 1
@@ -161,32 +151,6 @@ def strongest_terms(encoder: "MilcoEncoder", pairs: Sequence[Match]) -> Iterator
         yield [encoder.english_tokenizer.id_to_token(int(column)) or "" for column in shared[order]]
 
 
-def read_neighbors(directory: Path) -> dict[str, set[str]]:
-    """Return the English words that translate the same words of other languages as each English word.
-
-    Raises MilcoError if there is no lexicon.
-    """
-    shared: Counter[tuple[str, str]] = Counter()
-    paths = [path for name in LEXICONS for path in sorted((directory / name).glob("*-en.tsv.gz"))]
-    if not paths:
-        raise MilcoError(f"{directory} has no {' or '.join(LEXICONS)} with LANG-en.tsv.gz")
-    for path in paths:
-        translations: dict[str, set[str]] = defaultdict(set)
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                word, _, english = line.rstrip("\n").lower().partition("\t")
-                if english.isascii() and english.isalpha():
-                    translations[word].add(english)
-        for words in translations.values():
-            if 1 < len(words) <= STRONGEST:
-                shared.update((one, other) for one in words for other in words if one != other)
-    neighbors: dict[str, set[str]] = defaultdict(set)
-    for (one, other), count in shared.items():
-        if count >= LEAST_SHARED:
-            neighbors[one].add(other)
-    return neighbors
-
-
 def grounding(term: str, words: set[str], neighbors: dict[str, set[str]]) -> str:
     """Return "word", "neighbor" or "nonsense". A part of a word (##) is a word if one of the words contains it."""
     if term.startswith("##"):
@@ -197,14 +161,6 @@ def grounding(term: str, words: set[str], neighbors: dict[str, set[str]]) -> str
         return "word"
     near = neighbors.get(term, set())
     return "neighbor" if any(is_inflection(other, word) for other in near for word in words) else "nonsense"
-
-
-def is_inflection(one: str, other: str) -> bool:
-    """Return whether two words are equal, or differ in their endings only; or a word begins with the piece of it."""
-    if one == other:
-        return True
-    same = sum(itertools.takewhile(bool, map(str.__eq__, one, other)))
-    return same >= STEM and ((one[same:] in ENDINGS and other[same:] in ENDINGS) or (same == len(one) and same > STEM))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

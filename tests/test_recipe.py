@@ -117,7 +117,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [(f"{FOREIGN[a]} {FOREIGN[b]}", f"{WORDS[a]} {WORDS[b]}") for a, b in itertools.permutations(range(15), 2)]
     triples = list(itertools.permutations(range(15), 3))[::4]
     sentences = [(" ".join(FOREIGN[n] for n in row), " ".join(WORDS[n] for n in row)) for row in triples]
-    for name, rows in (("bitext/tico19", sentences), ("lexicon/toy", list(zip(FOREIGN, WORDS, strict=True)))):
+    for name, rows in (("bitext/tico19", sentences), ("lexicon/omw", [*zip(FOREIGN, WORDS, strict=True), *sentences])):
         (folder / name).mkdir(parents=True)
         text = "".join(f"{text}\t{english}\n" for text, english in rows)
         (folder / name / "de-en.tsv.gz").write_bytes(gzip.compress(text.encode()))
@@ -196,8 +196,10 @@ def test_the_recipe_makes_a_checkpoint_and_resumes(
     assert main(argv) == 0
     encoder = MilcoEncoder.from_pretrained(tmp_path / "mini", device="cpu", dtype="float32")
     assert encoder.views == ("pivot", "source")
-    plain, capitals = encoder.encode_query(["der Fluss", "DER FLUSS"]).to_dicts()
-    assert plain == capitals
+    text = " ".join(WORDS[:6])
+    plain, capitals = encoder.encode_query([text, text.upper()]).to_dicts()
+    assert plain == capitals != {}
+    assert encoder.config.echo_variant == "token"
     stored, start = (
         read_tensors(Checkpoint.open(tmp_path / "mini")),
         read_tensors(Checkpoint.open(tmp_path / "work" / "start")),

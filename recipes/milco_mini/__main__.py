@@ -29,17 +29,15 @@ if TYPE_CHECKING:
 # Options that do not change the files of stages. The steps of a training are compared by its own directory.
 _FREE = ("output", "sap_steps", "sct_steps", "refine_steps", "refine_runs", "refine_rate", "device")
 # The source view next to the pivot view: as much as search among all languages bears.
-_ECHO_SCALE = 0.343
+_ECHO_SCALE = 0.059
 # The most terms of a text, and of a query, in each view; texts in capitals.
 _LIMITS = {
     "pivot_top_k": 96,
-    "source_top_k": 64,
+    "source_top_k": 192,
     "query_pivot_top_k": 32,
-    "query_source_top_k": 8,
+    "query_source_top_k": 16,
     "lowercase_capitals": True,
 }
-# Tokens in more than 2 % of texts have no source weight.
-_LEAST_IDF = 4.0
 
 
 def command(options: MiniOptions) -> None:
@@ -60,7 +58,7 @@ def command(options: MiniOptions) -> None:
     if options.english is not None:
         with loading(options.english, "a tokenizer"):
             english = Tokenizer.from_file(str(options.english))
-    if needs_base := english is not None or options.refine_steps > 0:
+    if english is not None or options.refine_steps:
         packed = find_base() if options.base is None else Path(options.base)
         base = PackedE5(packed) if packed.suffix == ".bin" else HubE5(str(packed))
     options.begin(_FREE)
@@ -69,15 +67,12 @@ def command(options: MiniOptions) -> None:
     encoder = MilcoEncoder.from_pretrained(contrasted, device="cpu", dtype="float32")
     for name, value in _LIMITS.items():
         setattr(encoder.model.config, name, value)
+    echo.set_echo(encoder.model, echo.measure_idf(options.data, encoder.tokenizer.tokenizer), _ECHO_SCALE)
     if options.refine_steps:
         refine_upper_layers(options, encoder, base)
-    if needs_base:
-        tokenizer = encoder.tokenizer.tokenizer
-        weights = echo.measure_idf(options.data, tokenizer) - _LEAST_IDF
-        echo.fit_echo(encoder.model, echo.fitted_rows(options.data, tokenizer), weights, _ECHO_SCALE)
     with torch.no_grad():
-        encoder.model.echo.scale.fill_(_ECHO_SCALE)
         refine.silence(encoder)
+        refine.silence_meaningless(encoder)
     card = Checkpoint.open(MINI).directory / "README.md"
     export.export(encoder, card.read_text(encoding="utf-8"), options.output)
     size = sum(file.stat().st_size for file in options.output.rglob("*")) / 1e6
@@ -87,13 +82,16 @@ def command(options: MiniOptions) -> None:
 def refine_upper_layers(options: MiniOptions, encoder: "MilcoEncoder", base: "Base") -> None:
     """Train the upper layers to few terms, other spellings, and two teachers' rankings; mask terms of most passages."""
     from . import pool, refine
+    from .grounding import Grounding, read_neighbors
 
     directory = options.work / "pool"
     pool.write_pool(directory, options.data, encoder, base, options)
     trained_on = pool.Pool(directory)
+    pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(encoder.config.english_vocab_size)]
+    grounding = Grounding(pieces, read_neighbors(options.data / "lexicon"))
     runs = {seed: options.work / f"refined-{seed}" for seed in range(options.seed, options.seed + options.refine_runs)}
     for seed, run in runs.items():
-        refine.Refinement(encoder, trained_on, run, seed, options).train()
+        refine.Refinement(encoder, trained_on, grounding, run, seed, options).train()
     refine.load_refined(encoder.model, list(runs.values()))
     refine.silence_frequent(encoder, trained_on)
 

@@ -71,7 +71,10 @@ def quantize(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     stored: dict[str, Tensor] = {}
     for name, tensor in state.items():
         tensor = tensor.detach().float()
-        if tensor.dim() != 2 or name.startswith(("connector.", "echo.")) or "position" in name:
+        if name == "echo.weight":
+            stored[name], stored[f"{name}_scale"] = quantize_rows(tensor)
+            continue
+        if tensor.dim() != 2 or name.startswith("connector.") or "position" in name:
             stored[name] = tensor.half()
             continue
         stored[name], stored[f"{name}_scale"], error = quantize_blocks(tensor)

@@ -5,6 +5,7 @@ passages of a pool is .828 by the base's cosines, .677 by BM25, .848 by their su
 English sides, so that it is carried across languages.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from tokenizers import Tokenizer
 from torch import Tensor
+
+from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.model.configuration import term_limit
+from milco_pyserini.sparse import SOURCE
 
 from .pool import Pool
 
@@ -47,6 +52,31 @@ class Bm25Scores:
     def __call__(self, queries: Sequence[int], documents: Sequence[int]) -> NDArray[np.float32]:
         """Return scores of texts by number, float32 [Q, D], from 0 to 1."""
         return (self.queries[queries] @ self.documents[documents].T).toarray().astype(np.float32)
+
+
+class EchoScores:
+    """Scores of the source view of a pool's texts, of a head with a weight per token, within the limits of terms."""
+
+    def __init__(self, pool: Pool, encoder: MilcoEncoder) -> None:
+        head, dropped = encoder.model.echo, encoder.tokenizer.special_ids
+        weights = (torch.relu(head.weight[0] + head.bias) * head.scale).detach().numpy()
+        weights[list(dropped)] = 0
+        rows = [np.unique(pool.ids[start:stop]) for start, stop in itertools.pairwise(pool.starts)]
+        self.sides = [
+            _sparse_rows(rows, weights, term_limit(encoder.config, SOURCE, is_query)) for is_query in (True, False)
+        ]
+
+    def __call__(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
+        """Return scores of entries by number, float32 [Q, D], >= 0."""
+        return torch.from_numpy((self.sides[0][queries] @ self.sides[1][documents].T).toarray())
+
+
+def _sparse_rows(rows: Sequence[NDArray[np.integer]], weights: NDArray[np.float32], limit: int | None) -> csr_array:
+    """Return the strongest tokens of each row with their weights, float32 [N, V]."""
+    kept = [row[np.argsort(-weights[row], kind="stable")[:limit]] for row in rows]
+    columns = np.concatenate(kept)
+    starts = np.cumsum([0, *map(len, kept)])
+    return csr_array((weights[columns], columns, starts), (len(rows), len(weights)))
 
 
 class LexicalScores:

@@ -51,8 +51,12 @@ PARALLEL = {
     "lexicon/wiktionary": 0.03,
     "lexicon/cldr-names": 0.03,
 }
-# Kinds of texts: those that search and are searched, that only search, that only are searched.
-SENTENCE, QUERY, PASSAGE = range(3)
+# Kinds of texts: those that search and are searched, that only search, that only are searched, that nobody searches.
+SENTENCE, QUERY, PASSAGE, NOTHING = range(4)
+# Texts that say nothing.
+MEANINGLESS = """
+    - -- — … ... ? ?? ! !!! * # & % + = / () (1) [ ] • · ・ 。 、 № _ 0 1 2 7 10 00 1. a) a b x n/a N/A n.a. &nbsp;
+    """.split()
 # The source of entries that are translations of each other.
 PARALLEL_SOURCE = "parallel"
 _QUERY, _PASSAGE = "query: ", "passage: "
@@ -111,7 +115,7 @@ def draw(data: Path, groups: int, queries: int, seed: int) -> list[Entry]:
             language = source.language
             entries.append(Entry(example.query, language, QUERY, passages[passage], "", source.name))
             _add_spelling(entries, len(entries) - 1, rng)
-    return entries
+    return entries + [Entry(text, "", NOTHING, meaning + n, text) for n, text in enumerate(MEANINGLESS)]
 
 
 def _add_spelling(entries: list[Entry], number: int, rng: random.Random) -> None:

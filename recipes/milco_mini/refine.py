@@ -36,17 +36,23 @@ from milco_pyserini.train.objectives import encode_by_length
 
 from . import MiniOptions
 from .base import SPECIAL_TOKENS
-from .lexical import LexicalScores
-from .pool import FROZEN, PARALLEL_SOURCE, PASSAGE, Pool
+from .grounding import Grounding, ungrounded_share
+from .lexical import EchoScores, LexicalScores
+from .pool import FROZEN, MEANINGLESS, NOTHING, PARALLEL_SOURCE, PASSAGE, Pool
 
 # Groups of translations and pairs of a batch. Half of each are near neighbors: hard negatives of each other.
 GROUPS, PAIRS, NEIGHBORS = 48, 32, 4
+# Meaningless texts of a batch, which are negatives of all queries.
+NOTHINGS = 8
 # The teacher's similarity above which a neighbor could be an answer too.
 _SAME = 0.85
 # Budgets of a query and of a text that is searched, of which each step draws a pair.
 BUDGETS = ((16, 64), (24, 96), (32, 128), (32, 128), (48, 192))
 _SCORE_TEMPERATURE, _TEACHER_TEMPERATURE = 0.25, 0.05
 _DISTILLATION = 2.0
+# Weights of contrast with negatives in the query's own language, of terms that a text cannot mean, and of terms of
+# meaningless texts.
+_OWN_LANGUAGE, _GROUNDING, _NOTHING = 0.5, 1.0, 0.02
 _OWN = -1e4
 _NEVER = -100.0
 # Passages in which terms are counted.
@@ -91,6 +97,7 @@ def batches(pool: Pool, seed: int) -> Iterator[list[int]]:
         members[entry.meaning].append(number)
         if entry.source != PARALLEL_SOURCE and entry.kind == PASSAGE:
             sets[entry.source].append(number)
+    nothings = [number for number, entry in enumerate(pool.entries) if entry.kind == NOTHING]
     groups = [members[n][0] for n in sorted({e.meaning for e in pool.entries if e.source == PARALLEL_SOURCE})]
     names, sizes = list(sets), [len(one) ** 0.5 for one in sets.values()]
     while True:
@@ -101,7 +108,7 @@ def batches(pool: Pool, seed: int) -> Iterator[list[int]]:
             asked = [n for n in members[pool.entries[passage].meaning] if n != passage]
             query = rng.choice([n for n in asked if pool.entries[n].spelling_of is None])
             chosen += [query, *(n for n in asked if pool.entries[n].spelling_of == query)]
-        yield chosen
+        yield chosen + rng.sample(nothings, min(NOTHINGS, len(nothings)))
 
 
 def clustered(pool: Pool, numbers: list[int], count: int, rng: random.Random) -> list[int]:
@@ -127,6 +134,19 @@ def silence_frequent(encoder: MilcoEncoder, pool: Pool) -> None:
     encoder.model.decoder.bias.data[torch.from_numpy(frequent)] = _NEVER
 
 
+def silence_meaningless(encoder: MilcoEncoder) -> None:
+    """Lower the bias of each pivot term by the logit that three quarters of meaningless texts stay below.
+
+    Texts such as "1" and "n/a" had terms of which any short query has some: the score of one for "Drucker" was .4 of
+    the query's score with itself, and is now .04. The sample has .852 where it had .851.
+    """
+    rows = [row.ids for row in encoder.tokenizer.tokenize(MEANINGLESS, 16)]
+    vectors = encoder.network.encode(rows, (PIVOT,))
+    weights = np.zeros((len(rows), len(encoder.model.decoder.bias)), np.float32)
+    weights[np.repeat(np.arange(len(rows)), vectors.lengths()), vectors.columns] = vectors.weights
+    encoder.model.decoder.bias -= torch.from_numpy(np.expm1(np.quantile(weights, 0.75, axis=0)).astype(np.float32))
+
+
 def silence(encoder: MilcoEncoder) -> list[int]:
     """Make silent columns no term of any text; return them."""
     pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(len(encoder.model.decoder.weight))]
@@ -142,9 +162,15 @@ def strongest(views: Tensor, count: int) -> Tensor:
 
 
 class Batch:
-    """Entries of a pool: places of their states, int64 [B, S], padded, and which texts answer which."""
+    """Entries of a pool: places of their states, int64 [B, S], padded, and which texts answer which.
 
-    def __init__(self, pool: Pool, numbers: list[int], lexical: LexicalScores) -> None:
+    Args:
+        numbers: of the entries.
+        lexical: the second teacher.
+        echo: scores of the source view, which the pivot view adds to.
+    """
+
+    def __init__(self, pool: Pool, numbers: list[int], lexical: LexicalScores, echo: EchoScores) -> None:
         self.entries = [pool.entries[number] for number in numbers]
         rows = [torch.arange(pool.starts[number], pool.starts[number + 1]) for number in numbers]
         self.places = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -152,21 +178,28 @@ class Batch:
         self.meaning = torch.tensor([entry.meaning for entry in self.entries])
         roots = [n if e.spelling_of is None else e.spelling_of for n, e in zip(numbers, self.entries, strict=True)]
         self.root = torch.tensor(roots)
-        self.queries = torch.tensor([place for place, entry in enumerate(self.entries) if entry.kind != PASSAGE])
+        searching = [place for place, entry in enumerate(self.entries) if entry.kind not in (PASSAGE, NOTHING)]
+        self.queries = torch.tensor(searching)
         self.passages = torch.tensor([place for place, entry in enumerate(self.entries) if entry.kind == PASSAGE])
         vectors = pool.teacher[numbers]
-        asked = [numbers[place] for place in self.queries.tolist()]
+        asked = [numbers[place] for place in searching]
+        languages = np.array([entry.language for entry in self.entries])
+        self.is_foreign = torch.from_numpy(languages[searching][:, None] != languages).to(self.meaning.device)
+        self.echo = echo(asked, numbers).to(self.meaning.device)
         # Both teachers, float32 [Q, B].
         self.teacher = (vectors[self.queries.cpu()] @ vectors.T + lexical(asked, numbers)).to(self.meaning.device)
 
     def losses(self, scores: Tensor) -> dict[str, Tensor]:
-        """Return contrast and distillation of the scores of queries and all texts, float [Q, B]."""
-        scores = scores / _SCORE_TEMPERATURE
+        """Return contrasts and distillation of the pivot view's scores of queries and all texts, float [Q, B]."""
+        scores = (scores + self.echo) / _SCORE_TEMPERATURE
         same = self.meaning[self.queries].unsqueeze(1) == self.meaning
         own = self.root[self.queries].unsqueeze(1) == self.root
         goal = self.teacher / _TEACHER_TEMPERATURE
         return {
             "contrast": losses.info_nce_of_many(scores, same, self.queries),
+            # A translation must be ahead of what is not one in the query's language.
+            "own": _OWN_LANGUAGE
+            * losses.info_nce_of_many(scores.masked_fill(self.is_foreign & ~same, _OWN), same, self.queries),
             "distillation": _DISTILLATION
             * losses.kl_distillation(scores.masked_fill(own, _OWN), goal.masked_fill(own, _OWN)),
         }
@@ -175,9 +208,11 @@ class Batch:
 class Refinement:
     """A training of the upper layers, connector and decoder on a pool, which resumes from its file."""
 
-    def __init__(self, encoder: MilcoEncoder, pool: Pool, run: Path, seed: int, options: MiniOptions) -> None:
+    def __init__(
+        self, encoder: MilcoEncoder, pool: Pool, grounding: Grounding, run: Path, seed: int, options: MiniOptions
+    ) -> None:
         run.mkdir(exist_ok=True)
-        self.pool, self.file, self.seed = pool, run / _FILE, seed
+        self.pool, self.grounding, self.file, self.seed = pool, grounding, run / _FILE, seed
         self.steps, rate = options.refine_steps, options.refine_rate
         # The encoder keeps its own layers and embeddings.
         silent = silence(encoder)
@@ -187,6 +222,7 @@ class Refinement:
         self.teacher.weights[silent] = 0
         tokenizer = encoder.tokenizer
         self.lexical = LexicalScores(pool, len(tokenizer.pieces), len(SPECIAL_TOKENS), encoder.english_tokenizer)
+        self.echo = EchoScores(pool, encoder)
         self.device = choose_device(options.device)
         model.encoder.embeddings = PoolStates(pool, self.device)
         model.encoder.encoder.layer, model.echo = model.encoder.encoder.layer[FROZEN:], None
@@ -243,13 +279,18 @@ class Refinement:
 
     def loss(self, numbers: list[int], budget: tuple[int, int]) -> tuple[dict[str, float], Tensor]:
         """Return the parts of the loss, and figures, by name; and the loss."""
-        batch = Batch(self.pool, numbers, self.lexical)
+        batch = Batch(self.pool, numbers, self.lexical, self.echo)
         entries, queries, passages = batch.entries, batch.queries, batch.passages
         with torch.autocast(self.device.type, torch.bfloat16):
             logits, _ = encode_by_length(self.model, batch.places, batch.mask)
         views = log_saturation(logits)
         parts = batch.losses(strongest(views[queries], budget[0]) @ strongest(views, budget[1]).T)
-        pairs = [place for place, entry in enumerate(entries) if entry.english]
+        known = [place for place, entry in enumerate(entries) if entry.english]
+        grounded = self.grounding([entries[place].english for place in known]).to(self.device)
+        nothing = torch.tensor([entries[place].kind == NOTHING for place in known])
+        parts["grounding"] = _GROUNDING * ungrounded_share(views[known][~nothing], grounded[~nothing])
+        parts["nothing"] = _NOTHING * losses.l1(views[known][nothing].masked_fill(grounded[nothing], 0.0))
+        pairs = [place for place in known if entries[place].kind != NOTHING]
         prepared = self.teacher.prepare(
             [BitextPair(entries[p].language, entries[p].text, entries[p].english) for p in pairs]
         )

@@ -179,17 +179,20 @@ class StoredFiles:
         return allowed
 
     def count_values(self, field: str, limit: int, live: NDArray[np.bool_]) -> dict[str, int]:
-        """Return how many documents have each of the first values of a field. live: those that count; bool [0]: all."""
-        start = bisect_left(self._values, f"{field}\n")
-        # The character after a line feed, which no field has.
-        stop = min(bisect_left(self._values, f"{field}\v"), start + limit)
+        """Return how many documents have each value of a field, up to a limit of values.
+
+        live: bool [documents], those that count; bool [0]: all.
+        """
+        # A vertical tab, which no field has, comes after a line feed.
+        start, stop = (bisect_left(self._values, f"{field}{end}") for end in "\n\v")
         counts = np.diff(self._indptr[start : stop + 1])
         if len(live):
             with intact(*self._file):
                 kept = live[self._rows[self._indptr[start] : self._indptr[stop]]]
             counts = np.bincount(np.repeat(np.arange(stop - start), counts)[kept], minlength=stop - start)
-        keys = self._values.take(np.arange(start, stop))
-        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts.tolist(), strict=True) if count}
+        places = np.flatnonzero(counts)[:limit]
+        keys = self._values.take(start + places)
+        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts[places].tolist(), strict=True)}
 
     def groups(self, field: str) -> tuple[list[str], NDArray[np.int32]]:
         """Return the values of a field and, for each row, the number of its value: int32 [documents].

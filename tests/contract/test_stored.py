@@ -148,6 +148,34 @@ def test_values_of_deleted_documents_are_not_counted(built: Built, kind: str, tm
     assert after.values("year") == {**counts, "2001": counts["2001"] - 1}
 
 
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_ranges_of_many_values_miss_no_document_after_deletes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field is refused until it has few enough values of documents that are left; then all of these are found."""
+    monkeypatch.setattr("milco_pyserini.index.protocol.MAX_VALUES", 4)
+    ids = [f"d{number}" for number in range(9)]
+    documents = [Document(docid, "", "text", {"stamp": 100 + number}) for number, docid in enumerate(ids)]
+    source = open_store(write_plain(tmp_path / "vectors.jsonl", {docid: {"x": 1.0} for docid in ids}), plain=True)
+    engine = find_engine(kind.removesuffix(STORED))
+    index = Index.build(source, tmp_path / "index", engine, store_documents=True, corpus=documents)
+    # An update of exact removes a segment that is mostly deleted.
+    for left in (ids, ids[2:], ids[4:], ids[5:]):
+        index = index.update(delete=ids[: len(ids) - len(left)])
+        with index.searcher() as searcher:
+            if len(left) > 4:
+                assert searcher.values("stamp") is None
+                with pytest.raises(MilcoError, match="filter 'stamp': ranges are for fields of up to"):
+                    searcher.search([{"x": 1.0}], 9, filters="stamp>=100")
+                continue
+            assert searcher.values("stamp") == {str(100 + int(docid[1:])): 1 for docid in left}
+            for bound in (100, 107):
+                (hits,) = searcher.search([{"x": 1.0}], 9, filters=f"stamp>={bound}")
+                assert hits.docids == [docid for docid in left if int(docid[1:]) + 100 >= bound]
+            if kind == f"exact{STORED}":
+                assert sorted(searcher.matching({"stamp": {">=": 100}})) == left
+
+
 @pytest.mark.parametrize("kind", INDEXES)
 def test_an_index_without_documents_refuses_filters(built: Built, kind: str) -> None:
     """It names the option to build it with; an empty filter is the same as None."""

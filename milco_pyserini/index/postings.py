@@ -75,7 +75,7 @@ class Lists(NamedTuple):
             found = rows.searchsorted(place)
             if found < len(rows) and rows[found] == place:
                 weight = self.weights[start + found]
-                weight = weight if table is None else table[chunks["page"][chunk] * PAGE + int(weight)]
+                weight = weight if table is None else table[int(chunks["page"][chunk]) * PAGE + int(weight)]
                 yield int(terms[chunk]), float(weight)
 
 

@@ -25,7 +25,7 @@ from milco_pyserini.errors import Message, MilcoError, require_package, shown
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
 from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
-from milco_pyserini.index.storage import StringTable, write_strings
+from milco_pyserini.index.storage import StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
 from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.options import option
@@ -142,7 +142,7 @@ class SeismicSearcher(EngineSearcher):
         super().__init__(engine.name, directory, len(self.ids))
         self.columns = {term: column for column, term in enumerate(StringTable(directory, "terms"))}
         # The position of each row's id among the sorted ids: int32 [documents].
-        self._ranks = np.load(directory / _RANKS, mmap_mode="r")
+        self._ranks = map_array(directory, _RANKS, np.int32, len(self.ids))
         self._index = getattr(seismic, about["kind"]).load(str(directory / _INDEX))
         self._settings = engine.query_cut, engine.heap_factor, 0, True
 

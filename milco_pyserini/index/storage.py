@@ -5,6 +5,7 @@ position of each row. values.* are FIELD LF VALUE, sorted, with the rows that ha
 [values + 1], int32 values.rows.npy.
 """
 
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,11 @@ from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.manifest import DamagedError, intact
 
 _VALUE_ROWS = "values.rows.npy"
+# The header that numpy writes. In Python 3.11 threads disturb each other in ast.literal_eval, by which numpy reads it.
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': (.+), 'fortran_order': False, 'shape': \(([0-9]+),\), \} *\n", re.DOTALL
+)
+_HEADER_BYTES = 256
 
 
 def map_array(directory: Path, file: str, dtype: DTypeLike, length: int | None = None) -> NDArray[Any]:
@@ -27,12 +33,13 @@ def map_array(directory: Path, file: str, dtype: DTypeLike, length: int | None =
     Raises DamagedError for a file with another dtype or shape, or another length if one is given.
     """
     with intact(directory, file):
+        with (directory / file).open("rb") as handle:
+            header = _HEADER.match(handle.read(_HEADER_BYTES))
+        descr = repr(np.lib.format.dtype_to_descr(np.dtype(dtype)))
+        if header is None or header[1].decode() != descr or length not in (None, int(header[2])):
+            raise ValueError(f"its header is not that of {descr} of shape ({'n' if length is None else length},)")
         # Views of a plain array are made in less time than those of a memmap.
-        array = np.asarray(np.load(directory / file, mmap_mode="r"))
-        if array.dtype != dtype or array.ndim != 1 or (length is not None and len(array) != length):
-            expected = f"{np.dtype(dtype)} of shape ({'n' if length is None else length},)"
-            raise ValueError(f"{array.dtype} of shape {array.shape}, not {expected}")
-        return array
+        return np.asarray(np.memmap(directory / file, dtype, "r", header.end(), int(header[2])))
 
 
 class StringTable:

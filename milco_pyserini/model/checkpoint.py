@@ -439,7 +439,8 @@ def loading(
     """
     try:
         yield
-    except MilcoError:
+    except (MilcoError, SystemError):
+        # A SystemError is Python's own, of an intact file.
         raise
     except Exception as error:
         if "trust_remote_code" in str(error) or "custom code" in str(error):

@@ -18,6 +18,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import build_index, find_engine, open_index
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.manifest import DamagedError, read_checked, write_checked
+from milco_pyserini.model.checkpoint import loading
 from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -286,6 +287,33 @@ def test_an_exact_index_with_inconsistent_files_is_damaged(
     renew_checksums(path)
     with pytest.raises(DamagedError, match=rf"\({file.split('.')[0]}\.[^\n]*Run milco verify"):
         answers("exact", path)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_an_index_opens_without_the_parser_of_literals(
+    built: Built, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Python 3.11 threads disturb each other in it, and an intact index seemed damaged."""
+    expected = answers(kind, built.path(kind))
+
+    def fails(_: str) -> None:
+        raise SystemError("AST constructor recursion depth mismatch (before=72, after=53)")
+
+    monkeypatch.setattr("ast.literal_eval", fails)
+    assert answers(kind, built.path(kind)) == expected
+
+
+def test_an_error_of_python_is_not_damage(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SystemError is raised as it is: nobody builds an intact index again because of it."""
+
+    def fails(*_: object) -> None:
+        raise SystemError("AST constructor recursion depth mismatch (before=72, after=53)")
+
+    monkeypatch.setattr("milco_pyserini.index.exact.PostingLists", fails)
+    with pytest.raises(SystemError, match="mismatch"):
+        open_index(built.path("exact")).searcher()
+    with pytest.raises(SystemError, match="mismatch"), loading(built.path("exact")):
+        fails()
 
 
 def test_ids_that_are_not_utf8_are_damaged(built: Built, tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ _HTML = """<div style="overflow-x: auto; overflow-wrap: anywhere">
 </table>
 {% for note in notes %}<p>{{ note }}</p>{% endfor %}
 </div>"""
+# A field with more values than there are languages, most of them in one document each, is not one to balance.
+_MOST_LANGUAGES = 500
 # A closed index still states these about itself.
 _KEPT = {"engine", "path", "num_documents", "fields", "is_closed"}
 
@@ -473,9 +475,11 @@ class EngineSearcher:
         if kind not in ("string", "boolean"):
             raise error(f"the type of its values is {kind}: {rule}")
         counts = self.values(balance.field)
-        if counts is None or 2 * len(counts) > sum(counts.values()):
-            many = f"over {MAX_VALUES:,}" if counts is None else f"{len(counts):,}"
-            raise error(f"it has {many} different values in {self.num_documents:,} documents: {rule}")
+        if counts is None:
+            raise error(f"it has over {MAX_VALUES:,} different values in {self.num_documents:,} documents: {rule}")
+        if len(counts) > _MOST_LANGUAGES and 2 * len(counts) > (total := sum(counts.values())):
+            having = f"the {total:,} of {self.num_documents:,} documents that have it"
+            raise error(f"it has {len(counts):,} different values in {having}: {rule}")
 
     def balance_terms(self, query: Any, docids: Sequence[str], balance: Balance) -> dict[str, BalanceTerm]:
         """Return the summand of rank() with a balance for each document; missing documents are left out."""

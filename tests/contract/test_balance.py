@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from built import DOCUMENTS, FILTERS, INDEXES, SHARDS, STORED_INDEXES, Built, queries_for, stored_documents
+from synthetic_stores import write_plain
 
+from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import open_index
+from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.request import Balance
+from milco_pyserini.sparse import open_store
 
 KINDS = [kind for kind in STORED_INDEXES if kind.values[0] != "qdrant-stored"]
 KINDS += [pytest.param(f"{kind.values[0]}{SHARDS}", marks=kind.marks) for kind in KINDS]
@@ -119,6 +122,29 @@ def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str)
         with open_index(built.path(kind)).searcher() as searcher, pytest.raises(MilcoError, match=message):
             searcher.search(queries_for(engine), 5, balance=Balance(field))
     with open_index(built.path(f"{engine}-stored")).searcher() as searcher:
-        searcher.num_documents, searcher._values["lang"] = 9, dict.fromkeys("abcde", 1) | {"f": 4}
-        with pytest.raises(MilcoError, match="balance='lang': it has 6 different values in 9 documents: balance needs"):
-            searcher.search(queries_for(engine), 5, balance=Balance("lang"))
+        for counts, message in (
+            (
+                {f"{number}": 1 for number in range(501)},
+                "501 different values in the 501 of 60 documents that have it:",
+            ),
+            (None, "over 100,000 different values in 60 documents: balance needs"),
+        ):
+            searcher.num_documents, searcher._values["lang"] = DOCUMENTS, counts
+            with pytest.raises(MilcoError, match=f"balance='lang': it has {message}"):
+                searcher.search(queries_for(engine), 5, balance=Balance("lang"))
+
+
+@pytest.mark.parametrize("engine", ["exact", "lucene"])
+def test_a_young_collection_is_balanced(engine: str, tmp_path: Path) -> None:
+    """What is right for many documents is right for the first ones: the only document of a language has its mean."""
+    vectors = {"a": {"x": 3.0}, "b": {"x": 2.0}, "c": {"x": 1.0}, "d": {"x": 4.0}}
+    languages = {"a": "de", "b": "fr"}
+    documents = [
+        Document(docid, "", "text", {"lang": languages[docid]} if docid in languages else {}) for docid in vectors
+    ]
+    source = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    index = Index.build(source, tmp_path / "index", engine, store_documents=True, corpus=documents)
+    with index.searcher() as searcher:
+        (hits,) = searcher.search([{"x": 1.0}], 5, balance=Balance("lang"))
+        assert hits.docids == ["d", "a", "b", "c"]
+        assert (hits.scores / hits.scores[0]).tolist() == [1, 0, 0, -1]

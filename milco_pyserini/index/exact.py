@@ -8,8 +8,7 @@ segment-NNNNN.deleted.npy, int32. It merges the segments that are small or of it
 """
 
 import tempfile
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -173,12 +172,7 @@ class _Segment:
     def delete(self, docids: set[str]) -> None:
         """Delete documents, which need not exist."""
         searcher = self.searcher
-        # Reading all ids takes less time than many binary searches.
-        if len(docids) > len(searcher.ids) // _SMALL_SEGMENT:
-            found = [row for row, docid in enumerate(searcher.ids) if docid in docids]
-        else:
-            found = [row for docid in docids if (row := searcher.row(docid)) is not None]
-        live = searcher.live_rows()
+        live, found = searcher.live_rows(), list(searcher.ids.find(docids).values())
         if not live[found].any():
             return
         live[found] = False
@@ -274,36 +268,33 @@ class ExactSearcher(EngineSearcher):
         """Return hits as find() does, the best for each value of a field."""
         from milco_pyserini.index.exact_kernel import all_scores
 
-        values, groups = self._groups(field)
-        live, allowed, k = self.live_rows(), self._allowed(request.filters), request.k
-        sizes = np.bincount(groups[live], minlength=len(values))
+        groups, members = self._groups(field)
+        live, allowed = self.live_rows(), self._allowed(request.filters)
+        sizes = np.bincount(groups[live], minlength=len(members)).tolist()
 
         def search(query: dict[str, float]) -> Groups:
             columns, weights = self._vector(query)
             with intact(self.path, ROWS):
                 scores = all_scores(self._postings.take(columns), weights, len(self.ids))
-            sums = np.bincount(groups, np.where(live, scores, 0), len(values))
-            matching = np.flatnonzero((scores > 0) & allowed)
-            found = {}
-            for number, value in enumerate(values):
-                rows = matching[groups[matching] == number]
-                best = _best(scores, rows, k)
-                hits = Hits(self.ids.take(best), scores[best], total=len(rows))
-                found[value] = GroupHits(hits, float(sums[number]), int(sizes[number]))
+            sums = np.bincount(groups, np.where(live, scores, 0), len(members)).tolist()
+            matching, found = (scores > 0) & allowed, {}
+            for (value, rows), total, size in zip(members.items(), sums, sizes, strict=True):
+                rows = rows[matching[rows]]
+                best = _best(scores, rows, request.k)
+                found[value] = GroupHits(Hits(self.ids.take(best), scores[best], total=len(rows)), total, size)
             return found
 
         return _in_threads(search, queries, request.threads)
 
     def stored(self, docids: Sequence[str]) -> dict[str, str]:
         """Return the stored JSON of the documents; missing ones are left out."""
-        known = {docid: row for docid in docids if (row := self.row(docid)) is not None}
+        known = self.rows(docids)
         texts = cast(StoredFiles, self.documents_file).take(np.asarray(list(known.values()), np.int64))
         return dict(zip(known, texts, strict=True))
 
     def weights(self, docid: str, terms: Sequence[str]) -> dict[str, float] | None:
         """Return the float32 weights in the postings, in the order of the terms."""
-        row = self.row(docid)
-        if row is None:
+        if (row := self.rows([docid]).get(docid)) is None:
             return None
         known = sorted(term for term in terms if term in self.columns)
         with intact(self.path, ROWS):
@@ -336,11 +327,9 @@ class ExactSearcher(EngineSearcher):
         """Return bool [documents], False for those that are deleted."""
         return self._live.copy() if len(self._live) else np.ones(len(self.ids), np.bool_)
 
-    def row(self, docid: str) -> int | None:
-        """Return the row of a document; None if there is none, or if it is deleted."""
-        row = bisect_left(self.ids, docid)
-        is_found = row < len(self.ids) and self.ids[row] == docid and (not len(self._live) or self._live[row])
-        return row if is_found else None
+    def rows(self, docids: Collection[str]) -> dict[str, int]:
+        """Return the rows of the documents that exist and are not deleted."""
+        return {docid: row for docid, row in self.ids.find(docids).items() if not len(self._live) or self._live[row]}
 
     def _allowed(self, filters: Filters) -> NDArray[np.bool_]:
         return self.live_rows() & cast(StoredFiles, self.documents_file).allowed(filters)

@@ -245,3 +245,35 @@ def test_small_updates_do_not_rewrite_a_large_index(tmp_path: Path) -> None:
                 assert hits.docids == expected.docids and np.array_equal(hits.scores, expected.scores)
     index = index.delete(index.searcher().matching({"lang": ["de", "ja"]}))
     assert not (index.path / "rows.npy").exists() and set(index.searcher().values("lang") or ()) == {"sw"}
+
+
+def test_strings_are_read_as_often_as_a_search_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a range each value of the field a few times, by a document or a value as many as a binary search takes."""
+    ids = [f"d{number:04d}" for number in range(3000)]
+    corpus = [Document(docid, "", "text", {"stamp": 1000 + number}) for number, docid in enumerate(ids)]
+    vectors = open_store(write_plain(tmp_path / "v.jsonl", {docid: {"x": 1} for docid in ids}), plain=True)
+    index = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, corpus=corpus)
+    take, get, read = StringTable.take, StringTable.__getitem__, 0
+
+    def counted_take(table: StringTable, positions: NDArray[np.int64]) -> list[str]:
+        nonlocal read
+        read += len(positions)
+        return take(table, positions)
+
+    def counted_get(table: StringTable, position: int) -> str:
+        nonlocal read
+        read += 1
+        return get(table, position)
+
+    with index.searcher() as searcher:
+        monkeypatch.setattr(StringTable, "take", counted_take)
+        monkeypatch.setattr(StringTable, "__getitem__", counted_get)
+        for options, total, most in (
+            ({"filters": "stamp>=2000"}, 2000, 3 * len(ids)),
+            ({"filters": ["stamp=2000", "stamp=3999"]}, 2, 40),
+        ):
+            read = 0
+            (hits,) = searcher.search([{"x": 1.0}], 5, **options)
+            assert hits.total == total and read <= most
+        read = 0
+        assert len(searcher.documents(hits.docids)) == len(hits) and read <= 20 * len(hits)

@@ -136,7 +136,7 @@ def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str)
 
 @pytest.mark.parametrize("engine", ["exact", "lucene"])
 def test_a_young_collection_is_balanced(engine: str, tmp_path: Path) -> None:
-    """What is right for many documents is right for the first ones: the only document of a language has its mean."""
+    """The first documents of a collection are enough: the only document of a language has its mean."""
     vectors = {"a": {"x": 3.0}, "b": {"x": 2.0}, "c": {"x": 1.0}, "d": {"x": 4.0}}
     languages = {"a": "de", "b": "fr"}
     documents = [

@@ -1,4 +1,4 @@
-"""What a search reads, per hit that it returns: a slow right answer is not green. Nothing here measures time."""
+"""Every engine reads little more than it returns: a slow right answer fails, and nothing measures time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -152,7 +152,7 @@ def test_documents_by_their_best_passage_read_a_few_times_the_passages_that_they
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.values[0].startswith("exact")])
 def test_a_fusion_reads_as_many_hits_of_each_index_as_count(built: Built, kind: str) -> None:
-    """Those of depth, or k if that is more; texts are read of the fused hits, from the first index that has them."""
+    """They are the best depth, or the best k if that is more; texts are read of the fused hits, from the first index that has them."""
     with opened(built, "exact-stored", kind) as (searcher, reads):
         for k, depth in ((K, 9), (K, 1), (100 * DOCUMENTS, 1)):
             reads.clear()

@@ -47,8 +47,8 @@ def _as_milco_error(error: BaseException, engine: str, action: str, path: Path) 
     # Qdrant's errors have no type of their own.
     native = java or name in ("PanicException", "Exception") or isinstance(error, RuntimeError | MemoryError)
     # A SystemError is Python's own, of an intact file.
-    may_be_damage = action == "open" and isinstance(error, Exception) and not isinstance(error, SystemError)
-    if isinstance(error, MilcoError) or not (native or may_be_damage):
+    is_known = isinstance(error, MilcoError | SystemError)
+    if is_known or not (native or (action == "open" and isinstance(error, Exception))):
         return None
     reason = reason_of(error)
     if name in _MEMORY:

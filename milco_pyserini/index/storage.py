@@ -202,34 +202,32 @@ class StoredFiles:
         return allowed
 
     def count_values(self, field: str, limit: int, live: NDArray[np.bool_]) -> dict[str, int]:
-        """Return how many documents have each value of a field, up to a limit of values.
-
-        live: bool [documents], those that count; bool [0]: all.
-        """
-        # A vertical tab, which no field has, comes after a line feed.
-        start, stop = (bisect_left(self._values, f"{field}{end}") for end in "\n\v")
-        counts = np.diff(self._indptr[start : stop + 1])
-        if len(live):
-            with intact(*self._file):
-                kept = live[self._rows[self._indptr[start] : self._indptr[stop]]]
-            counts = np.bincount(np.repeat(np.arange(stop - start), counts)[kept], minlength=stop - start)
-        places = np.flatnonzero(counts)[:limit]
-        keys = self._values.take(start + places)
-        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts[places].tolist(), strict=True)}
+        """Return how many live documents have each of the first values that they have. live: bool; bool [0] for all."""
+        places, rows, numbers = self._column(field)
+        with intact(*self._file):
+            counts = np.bincount(numbers[live[rows]] if len(live) else numbers, minlength=len(places))
+        found = np.flatnonzero(counts)[:limit]
+        keys = self._values.take(places[found])
+        return {key[len(field) + 1 :]: count for key, count in zip(keys, counts[found].tolist(), strict=True)}
 
     def groups(self, field: str) -> tuple[NDArray[np.int32], dict[str, NDArray[np.int64]]]:
         """Return the number of the value of each row, int32 [documents], and the rows of each value, ascending.
 
         The first value is "", that of documents that have none.
         """
-        values, groups = [""], np.zeros(self._documents, np.int32)
-        place = bisect_left(self._values, f"{field}\n")
-        while place < len(self._values) and (key := self._values[place]).startswith(f"{field}\n"):
-            if value := key[len(field) + 1 :]:
-                with intact(*self._file):
-                    groups[self._rows[self._indptr[place] : self._indptr[place + 1]]] = len(values)
-                values.append(value)
-            place += 1
+        places, rows, numbers = self._column(field)
+        values = dict.fromkeys(["", *(key[len(field) + 1 :] for key in self._values.take(places))])
+        groups = np.zeros(self._documents, np.int32)
+        with intact(*self._file):
+            groups[rows] = numbers + len(values) - len(places)
         ends = np.cumsum(np.bincount(groups, minlength=len(values)))
-        rows = np.split(np.argsort(groups, kind="stable"), ends[:-1])
-        return groups, dict(zip(values, rows, strict=True))
+        members = np.split(np.argsort(groups, kind="stable"), ends[:-1])
+        return groups, dict(zip(values, members, strict=True))
+
+    def _column(self, field: str) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.int64]]:
+        """Return the places of the values of a field, and each row that has one with the number of the value."""
+        # A vertical tab, which no field has, comes after a line feed.
+        start, stop = (bisect_left(self._values, f"{field}{end}") for end in "\n\v")
+        with intact(*self._file):
+            numbers = np.repeat(np.arange(stop - start), np.diff(self._indptr[start : stop + 1]))
+        return np.arange(start, stop), self._rows[self._indptr[start] : self._indptr[stop]], numbers

@@ -138,7 +138,7 @@ def test_a_field_that_cannot_be_balanced_is_one_error(built: Built, engine: str)
 def test_a_young_collection_is_balanced(engine: str, tmp_path: Path) -> None:
     """The first documents of a collection are enough: the only document of a language has its mean."""
     vectors = {"a": {"x": 3.0}, "b": {"x": 2.0}, "c": {"x": 1.0}, "d": {"x": 4.0}}
-    languages = {"a": "de", "b": "fr"}
+    languages = {"a": "de", "b": "fr", "c": ""}
     documents = [
         Document(docid, "", "text", {"lang": languages[docid]} if docid in languages else {}) for docid in vectors
     ]

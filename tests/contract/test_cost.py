@@ -152,7 +152,7 @@ def test_documents_by_their_best_passage_read_a_few_times_the_passages_that_they
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.values[0].startswith("exact")])
 def test_a_fusion_reads_as_many_hits_of_each_index_as_count(built: Built, kind: str) -> None:
-    """They are the best depth, or the best k if that is more; texts are read of the fused hits, from the first index that has them."""
+    """The best of each, depth or k, whichever is more; texts are read of the fused hits, from the first index."""
     with opened(built, "exact-stored", kind) as (searcher, reads):
         for k, depth in ((K, 9), (K, 1), (100 * DOCUMENTS, 1)):
             reads.clear()

@@ -2,23 +2,19 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.console import counted, log, warn
-from milco_pyserini.errors import MilcoError, ParameterError, shown, validate_name, validate_unique
+from milco_pyserini.console import counted, log
+from milco_pyserini.errors import MilcoError, ParameterError, validate_name, validate_unique
 from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
 from milco_pyserini.eval.significance import CORRECTIONS, NO_TEST, TESTS
 from milco_pyserini.io.files import atomic_directory, atomic_file, validate_output_directory, validate_output_file
 from milco_pyserini.options import option
-
-if TYPE_CHECKING:
-    from milco_pyserini.eval.evaluation import Evaluation
 
 PROG = "milco eval"
 _FAIRNESS = "language fairness"
@@ -141,66 +137,13 @@ def _evaluate(options: EvalOptions) -> None:
     datasets = _short_names(options.qrels, lambda name: _stem(name) if Path(name).exists() else name)
     _validate_files(options)
 
-    from milco_pyserini.corpora import open_qrels
-    from milco_pyserini.eval.evaluation import evaluate
-    from milco_pyserini.eval.fairness import (
-        OWN_LANGUAGE,
-        PEER,
-        compares_languages,
-        document_languages,
-        evaluate_fairness,
-        query_languages,
-    )
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
-    from milco_pyserini.io.runs import read_run, read_trained_on
+    from milco_pyserini.eval.systems import evaluate_systems
 
-    results: dict[str, dict[str, Evaluation]] = {system: {} for system in systems}
-    judgments = [open_qrels(name) for name in options.qrels]
-    spoken = [query_languages(qrels) for qrels in judgments] if options.fairness else []
-    for place, (dataset, name, qrels) in enumerate(zip(datasets, options.qrels, judgments, strict=True)):
-        languages: dict[str, str] = {}
-        with_peer = False
-        if options.fairness:
-            # Runs are read twice, and the corpora once, so that one run is in memory at a time.
-            languages = document_languages((read_run(runs[place]) for runs in systems.values()), qrels, options.corpus)
-            with_peer = compares_languages(qrels, languages)
-            if not with_peer:
-                log(
-                    f"{PEER} is left out, it cannot tell rankings of {name} apart: it compares several relevant "
-                    "documents of a query in two or more languages, and no query has these"
-                )
-            if unknown := [query for query, grades in qrels.items() if grades and query not in spoken[place]]:
-                number = counted(len(unknown), "query", "queries") if spoken[place] else "all queries"
-                log(
-                    f"{OWN_LANGUAGE} leaves out {number} of {name}: the id of {shown(unknown[0])} begins with no known "
-                    "language, as that of ar-07 does"
-                )
-        for system, runs in systems.items():
-            path, run = runs[place], read_run(runs[place])
-            try:
-                evaluation = evaluate(run, qrels, measures)
-            except MilcoError as error:
-                raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
-            log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
-            if benchmark := read_trained_on(path):
-                warn(f"the encoder of {path} was trained on data of {benchmark}: these are not figures of unseen data")
-            if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
-                query = next(query for query in run if query in qrels)
-                docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
-                log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
-            if options.fairness:
-                for measure, values in evaluate_fairness(run, qrels, languages, spoken[place]).items():
-                    if with_peer or measure != PEER:
-                        evaluation.per_query[measure] = values
-                        evaluation.mean[measure] = sum(values.values()) / len(values)
-            results[system][dataset] = evaluation
-    # Systems are compared by the same measures on all datasets.
-    common = set.intersection(*({*one.mean} for of_system in results.values() for one in of_system.values()))
-    for of_system in results.values():
-        for dataset, one in of_system.items():
-            kept = {name: one.per_query[name] for name in one.mean if name in common}
-            of_system[dataset] = replace(one, mean={name: one.mean[name] for name in kept}, per_query=kept)
+    results = evaluate_systems(
+        systems, dict(zip(datasets, options.qrels, strict=True)), measures, options.fairness, options.corpus
+    )
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.format == "json":
         text = comparison.to_json(options.per_query)
@@ -255,23 +198,6 @@ def _validate_files(options: EvalOptions) -> None:
             raise MilcoError(f"--run {run} {reason}: it expects TREC or MS MARCO run files")
     if options.output is not None:
         validate_output_file(options.output, options.overwrite)
-
-
-def _summary(evaluation: "Evaluation", with_peer: bool) -> str:
-    """Return which queries were evaluated, in one line."""
-    parts = [counted(len(evaluation.queries), "judged query", "judged queries")]
-    if evaluation.unanswered:
-        parts.append(
-            f"{len(evaluation.unanswered):,} without results (counted as 0{', by PEER as 1' if with_peer else ''})"
-        )
-    if evaluation.unjudged:
-        parts.append(f"{evaluation.unjudged:,} more without qrels (ignored)")
-    if evaluation.reordered:
-        parts.append(
-            f"{evaluation.reordered:,} ranked in another order than trec_eval's, which counts (by score, then docid, "
-            "both descending)"
-        )
-    return ", ".join(parts)
 
 
 SUBCOMMANDS = {"measures": Subcommand(MeasuresOptions, _list_measures)}

@@ -1,5 +1,7 @@
 """Equality with trec_eval."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import pytrec_eval
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import evaluate, ranking
+from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
+from milco_pyserini.eval.systems import evaluate_systems
 from milco_pyserini.io.runs import decreasing_scores
 
 # The same measure in our spelling and in trec_eval's.
@@ -162,3 +166,18 @@ def test_the_interval_is_students_and_needs_two_queries() -> None:
     run = {query: {"a" if query in "23" else "b": 1.0} for query in "1234"}
     assert evaluate(run, qrels, ["P@1"]).interval("P@1") == pytest.approx((-0.41869, 1.41869), abs=1e-5)
     assert evaluate({"1": {"a": 1.0}}, {"1": {"a": 1}}, ["P@1"]).interval("P@1") is None
+
+
+def test_systems_are_compared_by_the_measures_that_all_datasets_have(tmp_path: Path) -> None:
+    """A program evaluates systems as the command does: fairness, of the queries whose language is known, included."""
+    for name, query in (("known", "sw-q"), ("unknown", "q")):
+        (tmp_path / f"{name}.qrels").write_text(f"{query} 0 sw-1 1\n{query} 0 sw-2 1\n{query} 0 de-1 1\n")
+        (tmp_path / f"{name}.txt").write_text(f"{query} Q0 sw-1 1 2 r\n{query} Q0 de-1 2 1 r\n")
+    datasets = {name: str(tmp_path / f"{name}.qrels") for name in ("known", "unknown")}
+    runs = [tmp_path / f"{name}.txt" for name in datasets]
+    results = evaluate_systems({"system": runs}, datasets, ["R@100"], fairness=True)
+    assert {name: [*evaluation.mean] for name, evaluation in results["system"].items()} == {
+        name: ["R@100", PEER] for name in datasets
+    }
+    first = evaluate_systems({"system": runs[:1]}, {"known": datasets["known"]}, ["R@100"], fairness=True)
+    assert first["system"]["known"].mean[OWN_LANGUAGE] == 0.5

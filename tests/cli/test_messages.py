@@ -1,4 +1,4 @@
-"""Messages on stderr after typical mistakes: only this file tests their wording."""
+"""Messages on stderr after typical mistakes, word by word."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ from synthetic_stores import synthetic_batch, write_store
 from milco_pyserini.cli.main import main
 from milco_pyserini.index import Index
 
-# A command, and the line that it prints. Elsewhere, tests look only for the value and its parameter.
+# A command, and the line that it prints. Tests of one option look for the value and its parameter.
 MESSAGES = {
     "serach": "milco: error: unknown command 'serach': did you mean 'search'?",
     "encode": "milco encode: error: give exactly one of --corpus, --topics, --text",

@@ -17,9 +17,10 @@ import torch
 from milco_pyserini.cli.encode import main
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.encode.writer import StoreWriter
-from milco_pyserini.io.files import PARTIAL
+from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse import Vocabulary, open_store
+from milco_pyserini.sparse.store import VOCABULARY
 
 CHECKPOINT = Path(__file__).parents[1] / "data" / "golden" / "ckpt_distillation"
 WORDS = ["old harbour", "小さな市場", "первая книга", "Brücke", "خريطة", "train", "river bridge", "marché"]
@@ -71,12 +72,8 @@ def test_a_store_has_every_document_and_describes_itself(corpus: Path, tmp_path:
     pivot = sum(not term.startswith("m_") for vector in vectors.values() for term in vector)
     assert store.manifest.terms_per_document["pivot"] == round(pivot / 50, 3) > 0
     assert store.manifest.field_rule == "contents, or else title + ' ' + text"
-    assert sorted(contents(tmp_path / "v")) == [
-        *(f"digests/part-0000{number}.npy" for number in range(5)),
-        "manifest.json",
-        *(f"parts/part-0000{number}.jsonl" for number in range(5)),
-        "vocabulary.json",
-    ]
+    listed = {file.file for part in store.manifest.parts for file in part.files}
+    assert contents(tmp_path / "v").keys() == listed | {MANIFEST, VOCABULARY}
 
 
 def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -109,6 +106,11 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def flip_first(path: Path) -> None:
+    """Change the first byte of a file, so that it is not JSON."""
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+
+
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "a part gone": lambda store: (store / "parts/part-00001.jsonl").unlink(),
     "a part emptied": lambda store: (store / "parts/part-00004.jsonl").write_bytes(b""),
@@ -134,15 +136,22 @@ def test_the_same_command_repairs_a_damaged_store(corpus: Path, tmp_path: Path) 
         assert (again == kept) is (name != "all parts gone"), name
 
 
-def test_a_missing_or_changed_part_of_an_incomplete_store_is_encoded_again(corpus: Path, tmp_path: Path) -> None:
-    """Also while a store is unfinished: parts that were damaged between two runs are encoded again."""
-    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "2")) == 0
-    (tmp_path / "v/parts/part-00000.jsonl").unlink()
-    flip(tmp_path / "v/parts/part-00002.jsonl")
-    (tmp_path / "v/.records/00004.json").write_bytes(b"{")
-    assert main(arguments(corpus, tmp_path / "v")) == 0
+@pytest.mark.parametrize("damage", [Path.unlink, flip_first])
+def test_what_is_damaged_in_an_incomplete_store_is_made_again(
+    corpus: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """A missing or changed file of any kind; the plan, without which nothing is known, is refused."""
     assert main(arguments(corpus, tmp_path / "one")) == 0
-    assert contents(tmp_path / "v") == contents(tmp_path / "one")
+    assert main(arguments(corpus, tmp_path / "v", "--shard-id", "0", "--shard-num", "5")) == 0
+    refused = []
+    for file in contents(tmp_path / "v"):
+        store = shutil.copytree(tmp_path / "v", tmp_path / file.replace("/", "."))
+        damage(store / file)
+        if main(arguments(corpus, store)) != 0:
+            refused.append(file)
+            assert main(arguments(corpus, store, "--overwrite")) == 0
+        assert contents(store) == contents(tmp_path / "one"), file
+    assert len(refused) <= 1
 
 
 def test_overwrite_replaces_a_complete_store(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -170,11 +179,6 @@ def test_overwrite_replaces_a_store_behind_a_link(corpus: Path, tmp_path: Path) 
         assert (tmp_path / "link").is_symlink() and (tmp_path / "store" / "manifest.json").is_file()
 
 
-def flip_first(path: Path) -> None:
-    """Make a JSON file none."""
-    path.write_bytes(b"?" + path.read_bytes()[1:])
-
-
 def test_a_complete_store_on_a_read_only_file_system_is_no_error(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +203,6 @@ def test_a_late_process_leaves_nothing_in_a_complete_store(tmp_path: Path) -> No
         finished = contents(tmp_path / "v")
         late.write(0, "jsonl", b"{}", **counts)
         assert contents(tmp_path / "v") == finished
-        assert not (tmp_path / "v/.records").exists()
 
 
 def change(path: Path, line: int = 7) -> None:
@@ -264,8 +267,9 @@ def test_overwrite_is_refused_while_another_process_writes(
     plan = StoreManifest(format_version=1, kind="documents", texts=50, corpus="other", scale=1.0)
     anew = arguments(corpus, tmp_path / "v", "--overwrite")
     with StoreWriter(tmp_path / "v", plan):
+        before = contents(tmp_path / "v")
         refused(anew, capsys, "another process is writing", "Stop it, or wait for it, before --overwrite")
-        assert [name for name in contents(tmp_path / "v") if PARTIAL not in name] == ["plan.json"]
+        assert contents(tmp_path / "v") == before
     assert main(anew) == 0
 
 

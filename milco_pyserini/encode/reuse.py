@@ -45,9 +45,6 @@ class ReusableStore:
         self._store = VectorStore.open(path)
         self.manifest = self._store.manifest
         self.validate(plan)
-        if not all(part.digests for part in self.manifest.parts):
-            fix = Message("Omit {reuse} once.")
-            raise ParameterError("reuse", path, "version 0.1 wrote it, without digests of its texts", fix)
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}

@@ -74,7 +74,7 @@ def read_checked(path: Path) -> dict:
         raise DamagedError(path.parent, path.name, f"contains {type(value).__name__}, not a JSON object")
     stated = value.pop("checksum", None)
     if stated is None:
-        raise DamagedError(path.parent, path.name, "its checksum is missing, as in the files of version 0.1")
+        raise DamagedError(path.parent, path.name, "its checksum is missing")
     before, _, after = content.rpartition(str(stated).encode())
     if stated != checksum_bytes(before + _UNKNOWN.encode() + after):
         raise DamagedError(path.parent, path.name, OTHER_CONTENT)

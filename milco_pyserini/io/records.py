@@ -79,7 +79,7 @@ class PartRecord(FileRecord, frozen=True, kw_only=True, omit_defaults=False):
     """A part of a vector store. All of its fields are written, as version 0.3 reads them.
 
     documents: vectors, more than texts where long documents are split into passages. terms: their number per view.
-    empty: vectors without a term. truncated: texts above the maximum length. digests: of the texts; None in 0.1.
+    empty: vectors without a term. truncated: texts above the maximum length. digests: of the texts.
     """
 
     documents: Count

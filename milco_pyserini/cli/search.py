@@ -82,10 +82,10 @@ class SearchOptions(DeviceOptions):
         (),
         repeatable=True,
         metavar="NAME=VALUE",
-        parameters=("query_cut", "heap_factor", "ef_search"),
+        parameters=("query_cut", "heap_factor"),
         excludes=("fuse",),
-        help="settings of the engine for these searches: query_cut=20 (seismic), ef_search=200 (hnsw); milco index "
-        "--set help lists them",
+        help="settings of the engine for these searches, such as query_cut=20 (seismic); milco index --set help lists "
+        "them",
     )
     json: bool = option(False, help="with --query: one JSON object")
     corpus: str | None = option(

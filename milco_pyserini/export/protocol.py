@@ -1,6 +1,6 @@
 """The vectors that export targets receive, and the interface of a target.
 
-A document or query is a Vector: its id, terms, columns and impacts. A target writes what it needs of them.
+A document or query is an ImpactDocument: its id, terms, columns and impacts. A target writes what it needs of them.
 """
 
 import gzip
@@ -90,7 +90,7 @@ class EngineRequest(NamedTuple):
 
 
 class ImpactStore:
-    """A vector store whose weights are its impacts: SparseDocuments with scale 1, or one Vector after the other."""
+    """A vector store whose weights are its impacts: batches of scale 1, or one ImpactDocument after the other."""
 
     def __init__(self, store: VectorStore, prune: Sequence[str] = ()) -> None:
         source = PrunedStore(store, [PruningRule.parse(rule) for rule in prune]) if prune else store
@@ -141,7 +141,7 @@ class ImpactStore:
                 yield self.vector(docid, columns, weights)
 
     def vector(self, docid: str, columns: NDArray[np.int32], weights: NDArray[np.float32]) -> ImpactDocument:
-        """Return a row of batches() as a Vector."""
+        """Return a row of batches() as an ImpactDocument."""
         numbers, impacts = columns.tolist(), weights.astype(int).tolist()
         return ImpactDocument(docid, [self.terms[column] for column in numbers], numbers, impacts)
 

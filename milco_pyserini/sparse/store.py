@@ -1,4 +1,4 @@
-"""Vector stores: a directory of parts with a manifest that describes them (design: formats).
+"""Vector stores: a directory of parts with a manifest that describes them.
 
 Parts, in parts/, are JSONL as Anserini's JsonVectorCollection reads it, or Parquet with float weights; manifest.json is
 written last, so a store without it is not finished. PlainStore reads external vectors.

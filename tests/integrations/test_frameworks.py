@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, named
+from milco_pyserini.integrations.retrieval import find_documents
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +48,15 @@ def expected(sample: SimpleNamespace) -> list[tuple[str, float]]:
     """The best two of the short texts for TEXT, and their scores."""
     scores = sample.encoder.similarity(sample.encoder.encode_query(TEXT), sample.encoder.encode_document(SHORT))[0]
     return sorted(zip(SHORT, scores.tolist(), strict=True), key=lambda pair: -pair[1])[:2]
+
+
+def test_a_text_that_is_not_available_names_the_parameters(sample: SimpleNamespace) -> None:
+    """Each by its name, which a command prints as its option."""
+    with pytest.raises(MilcoError) as error:
+        find_documents(sample.bare, TEXT, 1)
+    mentioned: list[str] = []
+    named(error.value.hint, lambda parameter: mentioned.append(parameter.name) or "")
+    assert mentioned == ["corpus", "store_documents"]
 
 
 def test_langchain_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace) -> None:

@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, write_store
 
-from milco_pyserini.cli.search import main
+from milco_pyserini.cli.search import SearchOptions, main
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.index import Index, build_index, find_engine, open_index
+from milco_pyserini.index.protocol import ENGINES, SEARCH
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.sparse import open_store
 
@@ -22,6 +25,14 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("search")
     store = open_store(write_store(root / "vectors", *synthetic_batch(200), weight_hash="w1", english_prefix=""))
     return build_index(store, find_engine("exact"), root / "indexes" / "tiny.exact").path
+
+
+def test_help_names_settings_that_engines_have() -> None:
+    """The names for which messages print --set, and each NAME=VALUE of the help text."""
+    (settings,) = (field for field in fields(SearchOptions) if field.name == "set")
+    known = {name for engine in ENGINES.values() for name in engine.settings(SEARCH)}
+    named = re.findall(r"(\w+)=\d", settings.metadata["help"])
+    assert named and {*settings.metadata["parameters"], *named} <= known
 
 
 @pytest.fixture

@@ -107,3 +107,13 @@ print(os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"])
     environment.pop("OMP_WAIT_POLICY", None)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "passive 7\n"), done.stderr
+
+
+def test_a_class_name_occurs_once() -> None:
+    """A name in a message or an import line means one class, private or not."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(Path(milco_pyserini.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(path.name)
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

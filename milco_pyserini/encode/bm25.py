@@ -158,7 +158,7 @@ class BM25Encoder(MilcoEncoder):
         frequencies: Counter[int] = Counter()
         stream: Iterator[Any] = iter(records)
         while part := list(islice(stream, _CHUNK)):
-            rows = _Rows.of(tokenized.tokenize(0, part).rows)
+            rows = _WordRows.of(tokenized.tokenize(0, part).rows)
             if not counted:
                 documents += np.bincount(rows.languages, minlength=len(languages))
                 words += np.bincount(rows.languages, rows.lengths, len(languages)).astype(np.int64)
@@ -239,7 +239,7 @@ def load(checkpoint: Checkpoint, _device: Any, _dtype: Any, english_prefix: str 
     return BM25Encoder(sorted({part for part in parts if "=" not in part}), **settings)
 
 
-class _Rows(NamedTuple):
+class _WordRows(NamedTuple):
     """Ids of texts as arrays: words in their order, and the segments of each language of each text that has words.
 
     segments: of each word. columns: of each word. rows, languages, lengths: of each segment, int64.
@@ -294,7 +294,7 @@ class _Words(Network):
         report: Report | None = None,
     ) -> SparseBatch:
         """Return the vectors of tokenized texts. Arguments as for Network.encode()."""
-        words = _Rows.of(rows)
+        words = _WordRows.of(rows)
         entries, counts = np.unique(words.segments << _SHIFT | words.columns, return_counts=True)
         segments, columns = entries >> _SHIFT, entries & _COLUMN
         weights = counts.astype(np.float32)

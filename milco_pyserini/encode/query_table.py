@@ -96,7 +96,7 @@ class QueryTable(MilcoEncoder):
         source = [] if english_tokenizer is tokenizer.tokenizer else tokenizer.pieces
         self.vocabulary = Vocabulary(english, source, english_prefix)
         self.units = Units(len(tokenizer.pieces), np.empty(0, np.int64) if pairs is None else pairs)
-        self.network = _Rows(config, vectors, self.units, name, tokenizer)
+        self.network = _TableRows(config, vectors, self.units, name, tokenizer)
         self.vectors = vectors
 
     @classmethod
@@ -222,7 +222,7 @@ def load(checkpoint: Checkpoint, *options: Any) -> QueryTable:
     return table
 
 
-class _Rows(ViewEncoder):
+class _TableRows(ViewEncoder):
     """The rows of a table, in place of a network."""
 
     encodes_documents = False

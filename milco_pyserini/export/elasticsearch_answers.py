@@ -83,7 +83,7 @@ class Found(msgspec.Struct):
         return self.hits.hits
 
 
-class FoundDocument(msgspec.Struct):
+class MultiGetDocument(msgspec.Struct):
     id: str = msgspec.field(name="_id")
     found: bool | None = None
     source: dict[str, Any] = msgspec.field(name="_source", default_factory=dict)

@@ -354,9 +354,9 @@ class ElasticsearchServer(TextServer):
         body = {"_meta": meta, "properties": self._mapping("")["properties"]}
         self._request("PUT", f"{self._index}/_mapping", Any, body)
 
-    def _found(self, body: dict[str, Any]) -> list[answers.FoundDocument]:
+    def _found(self, body: dict[str, Any]) -> list[answers.MultiGetDocument]:
         """Return those documents of a request (_mget) that the index has. Raises ServerError if a shard is missing."""
-        documents = self._request("POST", f"{self._index}/_mget", list[answers.FoundDocument], body, at=("docs",))
+        documents = self._request("POST", f"{self._index}/_mget", list[answers.MultiGetDocument], body, at=("docs",))
         for document in documents:
             if document.error is not None or document.found is None:
                 kind, reason = cause_of(document.error)

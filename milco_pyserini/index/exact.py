@@ -68,13 +68,13 @@ class Exact(Engine):
     def update(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write a segment of the documents, delete those that it replaces, and merge segments."""
         with engine_errors(self.name, "build", directory):
-            segments = [_Segment(directory, prefix) for prefix in _prefixes(directory)]
+            segments = [_IndexSegment(directory, prefix) for prefix in _prefixes(directory)]
             number = 1 + max(segment.number for segment in segments)
             ids, empty = _write_segment(documents, directory, _prefix(number))
             replaced = {*ids, *empty, *documents.deleted}
             for segment in segments:
                 segment.delete(replaced)
-            new = _Segment(directory, _prefix(number))
+            new = _IndexSegment(directory, _prefix(number))
             if ids:
                 segments.append(new)
             else:
@@ -95,7 +95,7 @@ class Exact(Engine):
     def open(self, directory: Path, manifest: IndexManifest) -> EngineSearcher:
         """Map the files into memory. Rows are compared with the number of documents when they are read."""
         prefixes = _prefixes(directory)
-        segments = [_Segment(directory, prefix, manifest.fields).searcher for prefix in prefixes]
+        segments = [_IndexSegment(directory, prefix, manifest.fields).searcher for prefix in prefixes]
         if sum(segment.num_documents for segment in segments) != manifest.documents:
             raise DamagedError(directory, "ids.ends.npy", f"its segments do not hold {manifest.documents:,} documents")
         return segments[0] if prefixes == [""] else ShardedSearcher(directory, segments)
@@ -140,7 +140,7 @@ def _prefixes(directory: Path) -> list[str]:
     return oldest + [f"{file.parent.name}/" for file in segments]
 
 
-class _Segment:
+class _IndexSegment:
     """The files of a segment that begin with a prefix. fields: None to take what the files have."""
 
     def __init__(self, directory: Path, prefix: str, fields: Mapping[str, str] | None = None) -> None:
@@ -178,7 +178,7 @@ class _Segment:
         live[found] = False
         with atomic_file(self._directory / self._deletions) as handle:
             np.save(handle, np.flatnonzero(~live).astype(np.int32))
-        self.searcher = _Segment(self._directory, self._prefix).searcher
+        self.searcher = _IndexSegment(self._directory, self._prefix).searcher
 
     def remove(self) -> None:
         """Remove the files."""
@@ -194,7 +194,7 @@ class _Segment:
 class _LiveDocuments:
     """The documents of segments that are not deleted, as _write_segment() takes them."""
 
-    def __init__(self, segments: Sequence[_Segment], scale: float) -> None:
+    def __init__(self, segments: Sequence[_IndexSegment], scale: float) -> None:
         self.scale = scale
         self._searchers = [segment.searcher for segment in segments]
         self.terms = sorted({term for searcher in self._searchers for term in searcher.columns})

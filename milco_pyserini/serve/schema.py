@@ -27,7 +27,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
 
 
-class _Query(_Strict):
+class _QueryText(_Strict):
     q: str = Field(
         description=f"the query, in any language; up to {MAX_QUERY_CHARACTERS:,} characters",
         json_schema_extra={"pattern": r"\S", "maxLength": MAX_QUERY_CHARACTERS},
@@ -78,11 +78,11 @@ _Scoring: Any = _request_model(*SCORING)
 View = Literal["pivot", "source"]
 
 
-class QueryParameters(_Weights, _Query):
+class QueryParameters(_Weights, _QueryText):
     """Parameters of one query."""
 
 
-class SearchParameters(_Search, _Query):
+class SearchParameters(_Search, _QueryText):
     """Parameters of GET /search."""
 
 
@@ -96,7 +96,7 @@ class SearchBody(_Search):
     )
 
 
-class ExplainParameters(_Scoring, _Query):
+class ExplainParameters(_Scoring, _QueryText):
     """Parameters of GET /explain: those of the search, and the document."""
 
     docid: str = Field(description="the document")

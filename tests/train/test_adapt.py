@@ -15,7 +15,7 @@ from milco_pyserini.eval.known_items import KnownItems, make_known_items
 from milco_pyserini.options import replace_options
 from milco_pyserini.train.adapt.cli import main
 from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
-from milco_pyserini.train.adapt.report import HELD_OUT, Collection, Measured, misspelled
+from milco_pyserini.train.adapt.report import HELD_OUT, JudgedCollection, Measured, misspelled
 from milco_pyserini.train.presets import ADAPT
 from milco_pyserini.train.stages import prepare_sct
 from milco_pyserini.train.trainer import TrainingTask
@@ -123,7 +123,7 @@ def measured(made: KnownItems, gain: float) -> Measured:
             others = {one.id: 1.0 - place / 100 for place, one in enumerate(made.documents[:20]) if one.id != docid}
             found[topic.id] = {**others, docid: 0.9 + bonus + number % 7 / 100}
         runs[system] = {HELD_OUT: found}
-    return Measured(made, [Collection(made.documents, {HELD_OUT: made.topics}, made.qrels)], runs)
+    return Measured(made, [JudgedCollection(made.documents, {HELD_OUT: made.topics}, made.qrels)], runs)
 
 
 def test_only_a_significant_gain_is_one(made: KnownItems) -> None:

@@ -28,7 +28,7 @@ _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 @dataclass(frozen=True)
-class Collection:
+class JudgedCollection:
     """Documents with topics by the name of a set, and qrels."""
 
     documents: Sequence[Document]
@@ -36,14 +36,14 @@ class Collection:
     qrels: Qrels
 
 
-def collections_of(made: KnownItems) -> list[Collection]:
+def collections_of(made: KnownItems) -> list[JudgedCollection]:
     """Return what both models search: the held-out topics, and the embedded sample, as written and misspelled."""
     written = [
         (HELD_OUT, made.documents, made.topics, made.qrels),
         (SAMPLE, list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)),
     ]
     return [
-        Collection(documents, {name: topics, name + MISSPELLED: list(misspelled(topics))}, qrels)
+        JudgedCollection(documents, {name: topics, name + MISSPELLED: list(misspelled(topics))}, qrels)
         for name, documents, topics, qrels in written
     ]
 
@@ -64,7 +64,7 @@ def misspelled(topics: Iterable[Query]) -> Iterator[Query]:
 
 
 def search_all(
-    encoder: MilcoEncoder, collections: Iterable[Collection], parts: Path, batch_size: int
+    encoder: MilcoEncoder, collections: Iterable[JudgedCollection], parts: Path, batch_size: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return set -> topic -> docid -> score. parts: keeps vectors of an interrupted run."""
     runs = {}
@@ -93,7 +93,7 @@ class Measured:
     """
 
     made: KnownItems
-    collections: Sequence[Collection]
+    collections: Sequence[JudgedCollection]
     runs: Mapping[str, Mapping[str, Run]]
 
     def compare(self, sets: Sequence[str], part: int | None = None) -> RunComparison:

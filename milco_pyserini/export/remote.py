@@ -258,7 +258,8 @@ class RemoteSearcher(EngineSearcher):
             )
 
     def find_groups(self, queries: Sequence[dict[str, float]], request: SearchRequest, field: str) -> list[Groups]:
-        """Return the hits of each language, which are searched for one after the other."""
+        """Return the hits of each language, which are searched for one after the other. field: lang."""
+        self.validate_balance(Balance(field))
         filters = request.filters
         vectors = self._vectors(queries, len(filters) + 1)
         wanted = filters.get(field, list(self._languages))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.options import validate_number
 from milco_pyserini.registry import Registry
-from milco_pyserini.request import Balance, SearchKeywords, SearchRequest
+from milco_pyserini.request import Balance, GivenFilters, SearchRequest
 
 if TYPE_CHECKING:
     import pandas
@@ -361,9 +361,17 @@ class EngineSearcher:
         if self.is_closed:
             raise MilcoError(f"{self.path} is closed: open it again")
 
-    def search(self, queries: Sequence[Any], k: int, **options: Unpack[SearchKeywords]) -> list[Hits]:
-        """Return the k best documents of each query, as rank() does. options: threads, filters and balance."""
-        return self.rank(queries, SearchRequest.of(k, options))
+    def search(
+        self,
+        queries: Sequence[Any],
+        k: int,
+        *,
+        threads: int = 1,
+        filters: GivenFilters | None = None,
+        balance: Balance | str | None = None,
+    ) -> list[Hits]:
+        """Return the k best documents of each query, as rank() does."""
+        return self.rank(queries, SearchRequest.of(k, {"threads": threads, "filters": filters, "balance": balance}))
 
     def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
         """Return the k best documents of each query, in the order of the queries.

@@ -15,7 +15,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.io.files import PARTIAL
 from milco_pyserini.io.manifest import MANIFEST, read_checked, write_checked
-from milco_pyserini.request import BuildRequest
+from milco_pyserini.request import BuildRequest, SearchRequest
 
 EXACT = [kind for kind in INDEXES if kind.values[0] in ("exact", "lucene", "qdrant")]
 
@@ -134,6 +134,14 @@ def test_an_interrupted_build_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         build_index(built.documents(kind), find_engine(kind), tmp_path / "index")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_that_engines_do_not_have_is_refused(built: Built) -> None:
+    """Searcher has them; an engine that ignored one would return other hits than were asked for."""
+    searcher = open_index(built.path("exact")).searcher()
+    for option in SearchRequest.__dataclass_fields__.keys() - {"k", "threads", "filters", "balance"}:
+        with pytest.raises(TypeError, match=option):
+            searcher.search([{"x": 1.0}], 5, **{option: 1})
 
 
 @pytest.mark.parametrize("kind", INDEXES)

@@ -219,6 +219,8 @@ def test_languages_are_balanced_as_by_lucene(server: Server, tmp_path: Path, cap
                 assert found.docids == expected.docids and found.scores.tolist() == expected.scores.tolist()
         with pytest.raises(MilcoError, match="can be balanced by lang only"):
             searcher.search(queries, 5, balance=Balance.parse("text"))
+        with pytest.raises(MilcoError, match="can be balanced by lang only"):
+            searcher.find_groups(queries, SearchRequest(5), "text")
     with (
         Index.open(tmp_path / "balanced").searcher() as searcher,
         pytest.raises(MilcoError, match="documents that all have a lang"),

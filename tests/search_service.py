@@ -5,6 +5,7 @@ keeps. test_scores.py compares the scores of FeatureField itself.
 """
 
 import contextlib
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ class Service(BaseHTTPRequestHandler):
 
     def do(self) -> None:
         """Answer one request."""
-        content = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = (gzip.decompress(sent) if self.headers.get("Content-Encoding") == "gzip" else sent).decode()
         _, name, *action = [*self.path.partition("?")[0].split("/"), ""][:3]
         index = self.indexes.get(name)
         if not name:

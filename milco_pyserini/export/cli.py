@@ -11,6 +11,7 @@ from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.defaults import INDEXES, directory_name
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.options import ShardOptions, option
+from milco_pyserini.registry import Registry
 
 EXPORTS = Path("exports")
 _SERVER = "with --url, Elasticsearch and OpenSearch"
@@ -23,15 +24,12 @@ class ExportOptions(ShardOptions):
     With --url a running server is filled instead, its scores are compared with those of exact search, and an index is
     written that milco search, serve, explain and eval take as --index.
 
-    Targets: elasticsearch, opensearch, qdrant, milvus, pgvector, vespa, ciff (for PISA, JASS and Terrier) and parquet
-    (for DuckDB and Spark).
-
       milco encode --topics sample --encoder mini
       milco export --to qdrant --vectors vectors/sample --topics vectors/sample.topics
       milco export --to qdrant --vectors vectors/sample --url http://localhost:6333
     """
 
-    to: str = option(metavar="TARGET", help="search engine, see above")
+    to: str = option(metavar="TARGET", help=f"search engine: {', '.join(Registry('milco.targets').own)}")
     vectors: Path = option(metavar="DIR", help="vector store of milco encode")
     topics: Path | None = option(None, metavar="DIR", help="encoded topics, exported as queries")
     output: Path | None = option(
@@ -48,7 +46,7 @@ class ExportOptions(ShardOptions):
     store: bool = option(
         False,
         parameters=("store_documents",),
-        help="documents next to the vectors, for hits and filters by their fields (not vespa, ciff, parquet)",
+        help="documents next to the vectors, for hits and filters by their fields (targets that --url fills)",
     )
     corpus: str | None = option(
         None,
@@ -60,8 +58,8 @@ class ExportOptions(ShardOptions):
         (),
         repeatable=True,
         metavar="URL",
-        help="running server to fill instead of writing files: elasticsearch, opensearch, qdrant, milvus, pgvector; of "
-        "a cluster, several nodes (the key of an Elasticsearch, Qdrant or Milvus server is read from MILCO_API_KEY)",
+        help="running server to fill instead of writing files; of a cluster, several nodes (a key is read from "
+        "MILCO_API_KEY)",
     )
     collection: str | None = option(
         None, help="collection, index or table at the target (default: the name of --vectors)"

@@ -37,13 +37,13 @@ def search_request(
     ('/sample/_search', 3)
 
     Args:
-        target: elasticsearch, opensearch, qdrant, milvus or vespa.
+        target: one that is searched over HTTP.
         collection: its index or collection, as in milco export --collection.
         encoder: that of the documents, with their views; not another one for queries only, whose columns may be
             others. with_alpha() weighs the views.
         k: documents to return.
-        hybrid: fuse the ranking with that of BM25, by reciprocal rank fusion (elasticsearch, opensearch, qdrant). The
-            collection was filled with stored documents.
+        hybrid: fuse the ranking with that of BM25, by reciprocal rank fusion. The collection was filled with stored
+            documents, and the target searches their texts.
 
     Raises:
         MilcoError: the target is not searched over HTTP, the text has no terms, or a value is out of range.

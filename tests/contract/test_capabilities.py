@@ -1,6 +1,7 @@
 """Capabilities of engines and targets: refusals, implementations and the tables of docs/ agree with the frozensets."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 from built import INDEXES, Built
 
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.cli import ExportOptions
 from milco_pyserini.export.protocol import ExportTarget
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.protocol import APPROXIMATE, ENGINES, Engine, EngineSearcher
 
+ROOT = Path(__file__).parents[2]
 OF_TARGETS = {Capability.FILL, Capability.CLUSTER, Capability.REQUEST}
 # The implementation of each capability, of an engine and of a target.
 METHODS = {Capability.BUILD: "build", Capability.UPDATE: "update"}
@@ -35,7 +38,31 @@ def table(things: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize(("page", "things"), [("indexing", ENGINES), ("export", TARGETS)])
 def test_the_docs_have_the_table_of_capabilities(page: str, things: Mapping[str, Any]) -> None:
     """Paste what is missing."""
-    assert table(things) in (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert table(things) in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+
+
+def first_cells(path: str, marker: str) -> list[str]:
+    """Return the names in the first cells of the table of a page that has a line with a marker."""
+    (block,) = [block for block in (ROOT / path).read_text(encoding="utf-8").split("\n\n") if marker in block]
+    cells = [row.split("|")[1] for row in block.strip().split("\n")[2:]]
+    return [name.strip(" `") for cell in cells for name in cell.split(",")]
+
+
+def test_lists_of_targets_are_those_of_the_registry() -> None:
+    """The command's help has their names; the tables have one row each, in the order of the registry."""
+    titles = {target.title: target.capabilities for target in TARGETS.values()}
+    assert first_cells("docs/export.md", "| `--to` |") == list(TARGETS)
+    assert first_cells("docs/export.md", "| target | what to know |") == list(titles)
+    stored = [title for title, capabilities in titles.items() if Capability.STORE in capabilities]
+    assert first_cells("docs/export.md", "| target | where the document is |") == stored
+    (to,) = (field for field in fields(ExportOptions) if field.name == "to")
+    assert to.metadata["help"].endswith(": " + ", ".join(TARGETS))
+    named = first_cells("README.md", "| works with |")
+    assert [name for name in named if name in titles] == list(titles)
+    (filled,) = [
+        row for row in (ROOT / "README.md").read_text(encoding="utf-8").split("\n") if "--url` fills them" in row
+    ]
+    assert filled.split("|")[1].strip().split(", ") == stored
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -33,11 +33,11 @@ class Evaluation:
     """Values of measures over all judged queries; a query without results counts 0.
 
     Args:
-        mean: Measure -> mean over the queries.
-        per_query: Measure -> query id -> value, sorted by query id. The first measure has all queries.
-        unanswered: Judged queries without results.
-        unjudged: Number of queries of the run that have no qrels; they are ignored.
-        reordered: Number of queries whose documents were listed in another order than trec_eval's.
+        mean: measure -> mean over the queries.
+        per_query: measure -> query id -> value, sorted by query id. The first measure has all queries.
+        unanswered: judged queries without results.
+        unjudged: number of queries of the run that have no qrels; they are ignored.
+        reordered: number of queries whose documents were listed in another order than trec_eval's.
     """
 
     mean: dict[str, float]
@@ -70,12 +70,12 @@ def evaluate(
     """Evaluate a run as `trec_eval -c` does.
 
     Args:
-        run: Query id -> docid -> score, or the path of a TREC or MS MARCO run.
-        qrels: Query id -> docid -> grade, or a name (miracl-ar-dev) or path. Documents of grade 1 or more are relevant.
-        measures: Names of measures, see parse_measures().
+        run: query id -> docid -> score, or the path of a TREC or MS MARCO run.
+        qrels: query id -> docid -> grade, or a name (miracl-ar-dev) or path. Documents of grade 1 or more are relevant.
+        measures: names of measures, see parse_measures().
 
     Raises:
-        MilcoError: No query of the run is judged, a measure is unknown, a grade is out of range, or a score is not
+        MilcoError: no query of the run is judged, a measure is unknown, a grade is out of range, or a score is not
             finite in 32 bits.
 
     Example:

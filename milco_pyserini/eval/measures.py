@@ -39,7 +39,7 @@ def parse_measures(names: Iterable[str]) -> "list[ir_measures.Measure]":
     """Return the measures with these names, each once; "recall.10,100" names two.
 
     Raises:
-        MilcoError: A name is not of an offered measure, with the nearest one, its cutoff or parameters are invalid, or
+        MilcoError: a name is not of an offered measure, with the nearest one, its cutoff or parameters are invalid, or
             there are no names.
         TypeError: names is a str.
 

@@ -23,11 +23,11 @@ class ReportTable:
     """Rows of labels and numbers.
 
     Args:
-        labels: Headers of the label columns.
-        columns: Headers of the number columns.
-        rows: The labels of each row, then its numbers; None or NaN is shown as "-".
-        digits: Decimals of each number column (default: 4, as trec_eval prints). CSV has all digits.
-        notes: Sentences below the table.
+        labels: headers of the label columns.
+        columns: headers of the number columns.
+        rows: the labels of each row, then its numbers; None or NaN is shown as "-".
+        digits: decimals of each number column (default: 4, as trec_eval prints). CSV has all digits.
+        notes: sentences below the table.
         p_values: p-values by row and number column. A mark in text, columns of their own in CSV.
 
     Example:
@@ -50,7 +50,7 @@ def render(table: ReportTable, form: str = "text") -> str:
     """Return a table as "text", "markdown", "html", "csv" or "latex" (package booktabs), with a final line end.
 
     Raises:
-        MilcoError: The format is none of these.
+        MilcoError: the format is none of these.
     """
     validate_name("format", form, FORMATS)
     if form == "csv":

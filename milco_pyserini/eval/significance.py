@@ -23,8 +23,8 @@ def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> f
 
     Args:
         test: "t", "wilcoxon" or "randomization".
-        first: Values of one run, float [Q].
-        second: Values of the other run for the same queries, in the same order.
+        first: values of one run, float [Q].
+        second: values of the other run for the same queries, in the same order.
 
     Example:
         >>> round(paired_test("t", [0, 0, 0], [1, 2, 3]), 4)
@@ -95,10 +95,10 @@ class RunComparison:
     """Evaluations of systems on datasets, tested against a baseline.
 
     Args:
-        results: System -> dataset -> evaluation. All systems have the same datasets, measures and queries.
-        baseline: The system that the others are tested against.
-        test: One of TESTS, or "none".
-        correction: One of CORRECTIONS.
+        results: system -> dataset -> evaluation. All systems have the same datasets, measures and queries.
+        baseline: the system that the others are tested against.
+        test: one of TESTS, or "none".
+        correction: one of CORRECTIONS.
         differences: (system, dataset, measure) -> difference; empty if nothing was tested.
     """
 
@@ -220,15 +220,15 @@ def compare(
     """Evaluate runs on one dataset and test each against the baseline.
 
     Args:
-        runs: System name -> run or path, see evaluate().
-        qrels: Grades, or a name or path of qrels.
-        measures: Names of measures.
-        baseline: The system that the others are tested against (default: the first).
+        runs: system name -> run or path, see evaluate().
+        qrels: grades, or a name or path of qrels.
+        measures: names of measures.
+        baseline: the system that the others are tested against (default: the first).
         test: "t", "wilcoxon", "randomization" or "none".
         correction: "holm", "bonferroni" or "none".
 
     Raises:
-        MilcoError: A name is unknown, or a run has no judged query.
+        MilcoError: a name is unknown, or a run has no judged query.
 
     Example:
         >>> qrels = {f"q{number}": {"d1": 1} for number in range(4)}
@@ -263,7 +263,7 @@ def compare_evaluations(
     systems and datasets, are corrected together. The other arguments are those of compare().
 
     Raises:
-        MilcoError: A name is unknown, or the evaluations are of different datasets, measures or queries.
+        MilcoError: a name is unknown, or the evaluations are of different datasets, measures or queries.
     """
     if not results or not all(results.values()):
         raise MilcoError("there is no evaluation to compare")

@@ -34,10 +34,10 @@ def trace_vector(
     """Repeat the steps from an encoded vector to the index: views, pruning rules, quantization.
 
     Args:
-        batch: One vector.
-        exactness: The exactness of the index.
-        manifest: The manifest of the vectors that the index was built from.
-        pruned_by: Rules, separated by spaces, that the vector has been pruned by already.
+        batch: one vector.
+        exactness: the exactness of the index.
+        manifest: the manifest of the vectors that the index was built from.
+        pruned_by: rules, separated by spaces, that the vector has been pruned by already.
     """
     removed: dict[int, str] = {}
 

@@ -56,12 +56,12 @@ class Explainer:
         Explanation(docid='en-29', score=16,891, rank=2, 14 of 59 query terms matched)
 
     Args:
-        index: An open index of terms.
-        encoder: A query encoder that fits the index.
-        documents: Looks up documents by docid, those of passages by the passage's docid. Without documents and store,
+        index: an open index of terms.
+        encoder: a query encoder that fits the index.
+        documents: looks up documents by docid, those of passages by the passage's docid. Without documents and store,
             explanations have neither origins nor lost terms.
-        store: The vector store that the index was built from, for documents without a text.
-        searcher: The open index, if it is open already.
+        store: the vector store that the index was built from, for documents without a text.
+        searcher: the open index, if it is open already.
     """
 
     def __init__(
@@ -268,8 +268,8 @@ def explain_texts(
     The total is a float64 sum of products of float32 weights.
 
     Args:
-        encoder: An encoder of any kind; see encode.load_encoder().
-        alpha: Weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count fully).
+        encoder: an encoder of any kind; see encode.load_encoder().
+        alpha: weight of the query's pivot view, in [0, 1]; its source view has 1 - alpha (default: both count fully).
 
     Raises:
         MilcoError: alpha is out of its range, or the encoder has only one view.

@@ -36,21 +36,21 @@ class Explanation:
     """The score of one document, term by term. str() is a table for the terminal; notebooks show it as HTML.
 
     Attributes:
-        query, document: The two texts.
-        engine, exactness: The engine, and how exact its results are.
-        unit: A score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
-        contributions: In the order in which the engine adds them, so that their plain sum is `total`.
-        alpha: Weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
-        score: The engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
+        query, document: the two texts.
+        engine, exactness: the engine, and how exact its results are.
+        unit: a score divided by it is a score in the encoder's weights (1 unless the engine computes with impacts).
+        contributions: in the order in which the engine adds them, so that their plain sum is `total`.
+        alpha: weight of the query's pivot view; its source view has 1 - alpha. None if both count in full.
+        score: the engine's score; None if the engine was not asked, or the document is beyond the hits it was asked
             for.
-        rank: From 1; None like score.
+        rank: from 1; None like score.
         difference: score - total, balanced, in the precision of the engine's scores.
-        lost: Shared terms that the engine does not match, strongest first; None without the document's text or vector.
+        lost: shared terms that the engine does not match, strongest first; None without the document's text or vector.
         dropped: {reason: number of the document's terms that were removed}; None like lost.
-        unpruned: The score with the encoder's own weights, in the engine's numbers; None like lost.
-        notes: Caveats, one sentence each.
-        balance: The term that a balanced search adds to the total; None for a plain score.
-        vocabulary: The encoder's.
+        unpruned: the score with the encoder's own weights, in the engine's numbers; None like lost.
+        notes: caveats, one sentence each.
+        balance: the term that a balanced search adds to the total; None for a plain score.
+        vocabulary: the encoder's.
     """
 
     query: ExplainedText

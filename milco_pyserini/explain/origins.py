@@ -69,9 +69,9 @@ def encode_with_origins(
     logit may have been the largest.
 
     Args:
-        max_length: Maximum number of tokens, <s> and </s> included.
-        passage: Number of the passage to encode, of a text split into passages of max_length.
-        query: Whether the text is a query, which may have fewer terms.
+        max_length: maximum number of tokens, <s> and </s> included.
+        passage: number of the passage to encode, of a text split into passages of max_length.
+        query: whether the text is a query, which may have fewer terms.
     """
     text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
     batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)

@@ -33,9 +33,9 @@ class Snippet:
     """An extract of a text.
 
     Attributes:
-        segments: Its spans in order, and "…" where text is left out.
-        contributions: The query's terms in it, which the segments refer to; document is 1 and score the query's weight.
-        strongest: The largest weight of the query.
+        segments: its spans in order, and "…" where text is left out.
+        contributions: the query's terms in it, which the segments refer to; document is 1 and score the query's weight.
+        strongest: the largest weight of the query.
     """
 
     segments: list[Segment]
@@ -78,9 +78,9 @@ def make_snippets(
 
     Args:
         query: {term: weight}.
-        encoder: Its tokenizer and vocabulary find the terms in the texts.
-        length: About how many characters an extract has.
-        lowercase: The documents were lowercased before they were encoded.
+        encoder: its tokenizer and vocabulary find the terms in the texts.
+        length: about how many characters an extract has.
+        lowercase: the documents were lowercased before they were encoded.
     """
     texts = [replace_lone_surrogates(" ".join(text[:_SEARCHED].split())) for text in texts]
     terms = [Term.of(term, encoder.vocabulary) for term in query]

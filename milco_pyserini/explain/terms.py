@@ -49,10 +49,10 @@ class Origin:
     """A token that a term comes from.
 
     Attributes:
-        start: Index of the token's first character in the text.
-        stop: Index after its last character; equal to start for special tokens such as <s>.
-        token: The token as the tokenizer spells it.
-        share: Share of the term's weight, in [0, 1]. A pivot term comes from one token, a source term from every
+        start: index of the token's first character in the text.
+        stop: index after its last character; equal to start for special tokens such as <s>.
+        token: the token as the tokenizer spells it.
+        share: share of the term's weight, in [0, 1]. A pivot term comes from one token, a source term from every
             repetition of its token.
     """
 
@@ -92,10 +92,10 @@ class Segment:
     """A span of a text whose characters belong to the same contributions.
 
     Attributes:
-        text: The characters.
-        score: The contribution of this span, in the engine's numbers.
-        view: The view that most of it belongs to.
-        contributions: Indices into the contributions that highlight() was called with.
+        text: the characters.
+        score: the contribution of this span, in the engine's numbers.
+        view: the view that most of it belongs to.
+        contributions: indices into the contributions that highlight() was called with.
         is_truncated: True after the encoder's maximum length.
     """
 
@@ -111,13 +111,13 @@ class ExplainedText:
     """The query or the document of an explanation.
 
     Attributes:
-        name: The docid, or a name for the text.
+        name: the docid, or a name for the text.
         text: None if not available.
         weights: {term: weight} in the engine's numbers. Without the document's text or stored vector, these are only
             the terms it shares with the query, and complete is False.
-        num_encoded: Number of characters within the encoder's maximum length.
-        origins: Origins by term.
-        num_omitted: Number of characters behind text, if it is long.
+        num_encoded: number of characters within the encoder's maximum length.
+        origins: origins by term.
+        num_omitted: number of characters behind text, if it is long.
     """
 
     name: str

@@ -16,8 +16,8 @@ class TermImpacts:
     A score is the sum of query() x document() over the terms of both, in the order of document()'s terms.
 
     Attributes:
-        scale: A document's number is its weight x scale, an integer unless scale is 1.
-        unit: A score in these numbers is a score in weights x unit.
+        scale: a document's number is its weight x scale, an integer unless scale is 1.
+        unit: a score in these numbers is a score in weights x unit.
         is_readable: True if document() reads the index.
     """
 

@@ -99,9 +99,9 @@ def create_app(
 
     Args:
         hosts: Host headers that are answered without a token; () for all.
-        token: Requests must carry it, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
-        access_log: Gets a line of JSON for every request that was answered or refused.
-        memory: Agents write it.
+        token: requests must carry it, as "Authorization: Bearer TOKEN" or as the password of a browser; "" for none.
+        access_log: gets a line of JSON for every request that was answered or refused.
+        memory: agents write it.
     """
     metrics = Metrics(service)
     agents = _mcp_app(service, memory)

@@ -55,14 +55,14 @@ def serve(
     An index that is updated or replaced is opened again, at once on SIGHUP.
 
     Args:
-        index: The directory of an index of terms; or a list of several, of which one is of terms, with fuse.
-        host: Other than this machine's own addresses, it needs a token: who can reach it could read the documents.
+        index: the directory of an index of terms; or a list of several, of which one is of terms, with fuse.
+        host: other than this machine's own addresses, it needs a token: who can reach it could read the documents.
         port: 0 for a free one.
-        token: Requests must carry it (default: MILCO_TOKEN of the environment, if it is set).
+        token: requests must carry it (default: MILCO_TOKEN of the environment, if it is set).
         k, threads, queue, title: as for SearchService.
-        access_log: A file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
-        trust_proxy: Addresses and networks of proxies, which state a client's address in X-Forwarded-For.
-        memory: The index is a memory, which open_memory() returned: agents write it.
+        access_log: a file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
+        trust_proxy: addresses and networks of proxies, which state a client's address in X-Forwarded-For.
+        memory: the index is a memory, which open_memory() returned: agents write it.
         opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
 
     Raises:

@@ -141,12 +141,12 @@ class SearchResponse:
     """The hits of a query.
 
     Attributes:
-        offset: Number of better documents that were skipped.
-        total: Number of documents that match; None if the engine does not count them.
-        facets: For each field that was asked for, its values and how many of the best 100 hits have each, most frequent
+        offset: number of better documents that were skipped.
+        total: number of documents that match; None if the engine does not count them.
+        facets: for each field that was asked for, its values and how many of the best 100 hits have each, most frequent
             first.
-        terms: The query as {term: weight}.
-        encode_ms, search_ms: Milliseconds that encoding (with waiting for others) and searching took.
+        terms: the query as {term: weight}.
+        encode_ms, search_ms: milliseconds that encoding (with waiting for others) and searching took.
     """
 
     query: str
@@ -187,11 +187,11 @@ class SearchService:
     Its methods are coroutines of one event loop. Call close() in the end.
 
     Args:
-        opened: The index.
-        threads: Threads that search.
-        queue: Requests that are accepted at a time.
-        k: Documents per page.
-        title: Title of the index on the page; "" for the name of its directory.
+        opened: the index.
+        threads: threads that search.
+        queue: requests that are accepted at a time.
+        k: documents per page.
+        title: title of the index on the page; "" for the name of its directory.
     """
 
     def __init__(self, opened: IndexSnapshot, threads: int = 2, queue: int = 128, k: int = 10, title: str = "") -> None:
@@ -247,7 +247,7 @@ class SearchService:
         """Explain the scores of documents, in their order. Raises MilcoError, UnknownDocument or Busy.
 
         Args:
-            index: Path of the index whose scores are explained, if there are several (default: the first that can be).
+            index: path of the index whose scores are explained, if there are several (default: the first that can be).
         """
         if len(docids) > MAX_HITS:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
@@ -271,7 +271,7 @@ class SearchService:
         """Return {term: weight} of each text, encoded as the index's queries or documents, strongest first.
 
         Args:
-            request: Its alpha and views are used.
+            request: its alpha and views are used.
 
         Raises MilcoError, or Busy.
         """

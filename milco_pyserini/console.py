@@ -199,7 +199,7 @@ class Progress:
 
 
 def _has_columns(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that can show a bar: some of containers have 0 columns."""
+    """Return whether a stream is a terminal that can show a bar: some terminals in containers have 0 columns."""
     try:
         return stream.isatty() and os.get_terminal_size(stream.fileno()).columns > 0
     except (OSError, ValueError):

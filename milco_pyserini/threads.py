@@ -1,12 +1,12 @@
-"""How torch's threads wait: settings that commands apply, and a program that uses the library applies or does not.
+"""Settings of how torch's threads wait. Commands apply them; a program that uses the library decides for itself.
 
     from milco_pyserini import threads
 
     threads.apply()                                            # before torch is imported
     threads.apply(threads.SETTINGS | {"GOMP_SPINCOUNT": "0"})  # or with another value
 
-They are environment variables, which native libraries read once, when they are loaded. So they hold for all of the
-process, for the OpenMP of Faiss and scikit-learn, too, and for processes that it starts.
+They are environment variables, which native libraries read once, when they are loaded. They therefore also apply to the
+OpenMP of Faiss and scikit-learn, and to processes that this one starts.
 """
 
 import os

@@ -120,10 +120,10 @@ def encoders(name: str | None = None) -> Iterator[Result]:
             if abs(found.get(term, 0) - weight) > _TOLERANCE * max(1.0, weight)
         ]
         what = f"{len(weights) - len(wrong)} of {len(weights)} are as published for {text!r}"
-        reason = "the network is read otherwise than by its authors, or is of another revision (NAME@REVISION)"
+        reason = "the authors read the network in another way, or published another revision (NAME@REVISION)"
         yield (MISSING, "published weights", what, *wrong, reason) if wrong else (GOOD, "published weights", what)
     elif name is not None:
-        yield NOTE, "published weights", f"none are known of {name}, only of {', '.join(PUBLISHED)}"
+        yield NOTE, "published weights", f"unknown for {name}, known for {', '.join(PUBLISHED)}"
     else:
         with contextlib.suppress(MilcoError):
             if (cached := cached_snapshot(DEFAULT_ENCODER)) and weight_files(cached):

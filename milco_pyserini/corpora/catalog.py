@@ -180,10 +180,10 @@ def corpus_paths(name: str, directory: Path) -> list[str]:
 
 
 def local_corpora(manifest: StoreManifest | UpdateRecord, directory: Path | None = None) -> list[str]:
-    """Return by which names and paths the corpus or topics of a manifest may be opened here, most likely first.
+    """Return the names and paths by which the corpus or topics of a manifest may be opened here, most likely first.
 
     These are the existing ones of its corpus_paths, and its corpus if that is the sample, or exists in the working
-    directory. Whether the texts are the same, only their digest shows.
+    directory. Only a digest shows whether the texts are the same.
 
     Args:
         directory: of the manifest; None if it is not known, then relative paths of corpus_paths are left out.

@@ -26,7 +26,7 @@ class RecordSource(Protocol[RecordT_co]):
     def read(self, bad: OnBad) -> Iterator[tuple[str, int, RecordT_co]]:
         """Yield (file or dataset, line or position from 1, record), the same records at every call.
 
-        Documents that a program gave are in "", and their positions are Python's, from 0.
+        Documents of a program have "" as their file, and positions from 0.
         """
 
 

@@ -12,7 +12,7 @@ from milco_pyserini.io.files import visible_files
 
 
 def find_data_files(path: Path, name: re.Pattern[str]) -> list[Path]:
-    """Return the file itself, or the files below a directory whose names match, but hidden ones, sorted."""
+    """Return the file itself, or the files below a directory whose names match, sorted, without hidden ones."""
     if path.is_file():
         return [path]
     return [file for file in visible_files(path) if name.search(file.name)]

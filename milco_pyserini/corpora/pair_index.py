@@ -26,7 +26,7 @@ from milco_pyserini.io.lines import lines_of
 from milco_pyserini.io.locks import locked_file
 
 BLOCK = 16
-# Changes with what is written.
+# The version of what is written to the cache.
 _FORMAT = 2
 
 # Lines of a pair, one of each file that is indexed.
@@ -70,7 +70,7 @@ def open_index(name: str, files: Sequence[Path], options: str, unpacks: bool, sc
         name: of the pairs, for messages.
         files: on which the index depends.
         options: what else it depends on.
-        unpacks: whether the lines of the scan are written to be read; otherwise the files themselves are.
+        unpacks: whether the lines of the scan are written next to the index and read there, in place of the files.
         scan: reads every pair.
 
     Raises:

@@ -24,9 +24,9 @@ WHITE_SPACE = ("ha", "so", "sw", "yo")
 
 
 class OpenVocabulary(Vocabulary):
-    """Source terms without a prefix. New ones get columns as they come; when there is no room, in place of the oldest.
+    """Source terms without a prefix. A new term gets the next column or, if all are taken, that of the oldest.
 
-    pieces: the first terms, which stay. room: the most further ones.
+    pieces: the first terms, which keep their columns. room: maximum number of further ones.
     """
 
     def __init__(self, pieces: Sequence[str], room: int) -> None:
@@ -64,7 +64,7 @@ class OpenVocabulary(Vocabulary):
 
 
 class AnalyzerTokenizer(TextTokenizer):
-    """Analyzers of Lucene as a tokenizer. A text's ids are, for each language, -1 - its number, and columns of words.
+    """Lucene's analyzers as a tokenizer. A text's ids are, for each language, -1 - its number, then its words' columns.
 
     numbers: the language of each text, or of all texts if it is only one; None for every analyzer.
     """
@@ -211,7 +211,7 @@ def document_language(document: Document) -> str:
     if not isinstance(language, str):
         raise MilcoError(
             f"the language of document {shown(document.id)} is not known",
-            Message("Give that of all, as in {encoder},", encoder=f"{BM25}:en")
+            Message("Pass one language for all, as in {encoder},", encoder=f"{BM25}:en")
             + f" or a field {FIELD} of each (milco corpora detect).",
         )
     return language

@@ -44,7 +44,7 @@ from milco_pyserini.sparse import SparseBatch
 
 # Pyserini's defaults.
 K1, B = 0.9, 0.4
-# New terms of queries that an encoder keeps: a server meets ever more.
+# Maximum number of new query terms that an encoder keeps: a server meets new ones forever.
 _ROOM = 2**20
 _CHUNK = 1024
 # A language and a column, or a row and a column, as one integer.
@@ -92,7 +92,7 @@ class BM25Encoder(MilcoEncoder):
         k1, b: how soon repetitions count less (at least 0), and how much length counts (0 to 1).
         statistics: of the documents.
         terms: those of the columns, in their order.
-        room: the most further terms that it keeps: those of its texts get columns as they come.
+        room: maximum number of further terms, which get columns when they first occur in a text.
 
     Raises:
         MilcoError: k1 or b is out of its range, or Lucene has no analyzer for a language.
@@ -300,7 +300,7 @@ class _Words(Network):
         weights = counts.astype(np.float32)
         if (known := self._statistics) is not None:
             if len(np.unique(words.rows)) < len(words.rows):
-                fix = Message("Give that of the documents, as {language}.")
+                fix = Message("Pass the language of the documents as {language}.")
                 raise MilcoError(f"{self.name} has several languages", fix)
             languages = words.languages[segments]
             share = stored_length(words.lengths)[segments] / known.lengths[languages]

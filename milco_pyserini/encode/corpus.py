@@ -166,7 +166,7 @@ def encode_corpus(
         else:
             EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, address)
             if not writer.complete(num_parts, plan.views, loaded.vocabulary):
-                log(f"{output}: this shard is complete; the store will be once the other shards are")
+                log(f"{output}: this shard is complete; the store is complete once the other shards are")
                 return None
     manifest = open_manifest(output)
     if plan.split_passages:
@@ -230,7 +230,7 @@ class EncodeRun:
         num_parts, unit = len(self._parts), self._unit.removesuffix("s")
         if self._num_missing < num_parts:
             log(f"{writer.path}: resuming, {num_parts - self._num_missing:,} of {counted(num_parts, 'part')} exist")
-        # No more processes than parts: each takes its time to start.
+        # No more processes than parts, because a process takes time to start.
         devices = devices[: max(1, self._num_missing)]
         what = counted(self._texts - self._texts_before, unit)
         if old is not None:
@@ -269,7 +269,7 @@ class EncodeRun:
         log(f"Encoded {counted(new, unit)} into {visible(writer.path)} in {duration(seconds)} ({rates}){reused}")
 
     def _missing_parts(self) -> Iterator[Job]:
-        """Yield the records to encode of each part; a part of which all are reused is written."""
+        """Yield the records of each part that must be encoded. A part is written at once if all are reused."""
         stream = iter(self._records)
         for number in itertools.count():
             part: list[Any] = list(itertools.islice(stream, self._plan.part_size))

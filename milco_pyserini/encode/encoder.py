@@ -171,7 +171,7 @@ class MilcoEncoder:
 
     @property
     def device(self) -> "torch.device | str":
-        """Where texts are encoded."""
+        """The device on which texts are encoded."""
         return self.network.device
 
     @property

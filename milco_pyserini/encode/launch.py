@@ -27,11 +27,11 @@ from milco_pyserini.model.checkpoint import Checkpoint
 
 # The stages of encoding, for messages.
 MODEL, TOKENIZING, WRITING = "the model", "reading and tokenizing", "writing"
-# Share of the time for which a model may wait that limits the speed itself.
+# The model limits the speed if it waits for at most this share of the time.
 _IDLE = 0.1
 # Parts that a worker has at a time: one is encoded while another is tokenized or serialized.
 IN_FLIGHT = 2
-# A part that was in work when this many workers died is treated as the cause.
+# A part on which this many workers have died is treated as the cause.
 _MAX_DEATHS = 3
 # Seconds between two looks at the progress of the workers.
 _POLL = 1.0
@@ -192,7 +192,7 @@ class PartWorker:
         self._weight_hash = weight_hash
         self._encoder: PartEncoder | None = None
         self._progress: dict[int, tuple[int, int]] = {}
-        # One thread computes, for OpenMP keeps a team of threads for each thread that does.
+        # One thread computes, because OpenMP keeps a team of threads for each thread that does.
         self._compute = ThreadPoolExecutor(1)
 
     def encode(self, number: int, records: Sequence[Document | Query]) -> EncodedPart:

@@ -40,7 +40,7 @@ from milco_pyserini.sparse.pruning import PruningRule
 TOP_K = 16
 # Pivot terms of a text that rows are trained with.
 _TEXT_TOP_K = 20
-# Tokens or texts that an interrupted run loses at most.
+# Maximum number of tokens or texts that an interrupted run loses.
 _PART = 8192
 _CONFIG, _WEIGHTS, _PLAN = "config.json", "model.safetensors", "plan.json"
 # Fields of a checkpoint's configuration that queries need.

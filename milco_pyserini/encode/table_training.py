@@ -13,11 +13,11 @@ from milco_pyserini.sparse.pruning import PruningRule
 
 # A text, and the text that is encoded for it: itself, or its English translation.
 TextPair = tuple[str, str]
-# Texts with different vectors in which a pair of tokens has to occur to have a row of its own.
+# A pair of tokens has a row if it occurs in at least this many texts with different vectors.
 LEAST = 3
-# Texts as many as which a token's own vector counts, and its share of that vector in a text.
+# The vector of a token alone counts as much as this many texts, and is this share of it in a text.
 _PRIOR, _SHARE = 6.0, 0.5
-# Frequencies that are subtracted of a term, in multiples of that in all texts.
+# The mean of all texts is subtracted this many times.
 _LIFT = 6.0
 # Units at a time.
 _BLOCK = 4096

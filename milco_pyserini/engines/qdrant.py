@@ -2,8 +2,8 @@
 
 A document is a point whose sparse vector has impacts as values. Qdrant adds up 32-bit floats, which is exact for
 integers up to 2**24: scores are those of Lucene. The id of a point is the number of its docid in ids, and a dimension
-that of its term in terms, because Qdrant knows only integers. Ties are in no order there, so as many further hits are
-fetched as have the score of the last one, at a kilobyte of memory each.
+that of its term in terms, because Qdrant knows only integers. Qdrant does not order ties, so all further
+hits with the score of the last one are fetched, at a kilobyte of memory each.
 
 Qdrant maps its files for reading and writing, and writes two small ones again, with the same content, when a shard is
 opened and closed. By the path of the index it would write them into an index that replaced it meanwhile, so a shard is

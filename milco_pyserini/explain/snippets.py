@@ -156,7 +156,7 @@ def _window(text: str, found: list[tuple[int, int, str]], query: Mapping[str, fl
             best, first, last = weight, start, max(stop for _, stop, _ in found[:end])
         inside[term] -= 1
         weight -= query[term] if inside[term] == 0 else 0.0
-    # From the beginning of the sentence if it fits, else of a word, with as much before as behind.
+    # It begins with a sentence if that fits, else with a word, with as much text before the matches as after them.
     lowest = max(0, last - length)
     starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text, 0, first))]
     start = next((place for place in reversed(starts) if lowest <= place <= first), -1)

@@ -39,7 +39,7 @@ class LanguageSums:
 
     @property
     def balances(self) -> bool:
-        """Whether searches can be balanced: by a server, documents without a language cannot be found."""
+        """True if searches can be balanced: a server cannot find documents without a language."""
         return 0 < len(self.sizes) <= _MOST and "" not in self.sizes
 
     def write(self, directory: Path) -> Path:

@@ -61,7 +61,7 @@ def _lists(terms: list[str], columns: np.ndarray, rows: np.ndarray, impacts: np.
 # Protocol buffers: numbers are variable-length, a field begins with its number and type, zeros are left out.
 @lru_cache(2**14)
 def varint(value: int) -> bytes:
-    """Return an integer in seven bits a byte, the lowest first, with the highest bit of a byte if more follow."""
+    """Return an integer in seven bits a byte, the lowest first; the highest bit of a byte is set if more follow."""
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -83,5 +83,5 @@ def _text(field: int, value: str) -> bytes:
 
 
 def message(content: bytes) -> bytes:
-    """Return bytes behind their number."""
+    """Return bytes, with their number before them."""
     return varint(len(content)) + content

@@ -39,7 +39,7 @@ WINDOW = 10_000
 _CLAUSES = 500
 # The setting of a cluster, and its value where it is not known.
 _MOST_CLAUSES, _LEAST_CLAUSES = "indices.query.bool.max_clause_count", 1024
-# While it is loaded: nothing is written twice, nor made searchable.
+# Settings while an index is loaded: nothing is replicated or made searchable.
 _LOADING = {"number_of_replicas": "0", "refresh_interval": "-1"}
 # Settings to restore, in _meta of the mapping.
 _BEFORE = "milco_restore"

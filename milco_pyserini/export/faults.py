@@ -1,4 +1,4 @@
-"""Faults of a server: what it did, what that means, and what helps, as one line."""
+"""Report the faults of a server in one line: what happened, what it means, and what helps."""
 
 import contextlib
 import re

@@ -66,7 +66,7 @@ class MilvusTarget(ExportTarget):
         start = b'{"collectionName":"%s",' % name.encode()
         rows = map(orjson.dumps, map(row, self.documents(export)))
         write_parts(directory, "documents", "json", rows, start + b'"data":[\n', b",\n", b"\n]}\n")
-        # A filter is a string that has strings.
+        # The filter is a string that contains strings, so docids are escaped twice.
         deleted = (orjson.dumps(orjson.dumps(docid).decode())[1:-1] for docid in export.deleted)
         write_parts(directory, "deleted", "json", deleted, start + b'"filter":"docid in [', b",", b']"}\n')
         if export.topics is not None:
@@ -181,7 +181,7 @@ class MilvusServer(Server):
 
 
 def _latest() -> dict[str, Any]:
-    """Return the options of a request that ends by the deadline, and not by a state that is some seconds old."""
+    """Return the options of a request that ends by the deadline and sees everything that was written before."""
     return {"consistency_level": "Strong", "timeout": remaining(_ATTEMPT)}
 
 

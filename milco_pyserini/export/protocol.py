@@ -33,7 +33,7 @@ from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 from milco_pyserini.sparse.quantization import quantize
 from milco_pyserini.sparse.store import VOCABULARY, shard_span, validate_shard_id
 
-# Most servers can do this.
+# Capabilities that most servers have.
 FILLED = frozenset({Capability.FILL, Capability.STORE, Capability.UPDATE})
 # Hits of a query in the files of queries and in the check of a server.
 HITS = 10
@@ -210,7 +210,7 @@ class ExportJob:
 
     @property
     def is_shard(self) -> bool:
-        """Whether only a part of the documents is exported."""
+        """True if only a part of the documents is exported."""
         return self.shard_num > 1
 
     @property

@@ -261,7 +261,7 @@ def payload_filter(filters: FieldFilters, fields: Mapping[str, str]) -> dict[str
             continue
         values = field_values(wanted, kind)
         strings = [value for value in values if isinstance(value, str)]
-        # One that finds nothing, if there are no strings.
+        # Without strings, this condition matches nothing.
         alternatives: list[dict[str, Any]] = [{"key": key, "match": {"any": strings}}]
         for value in values[len(strings) :]:
             equal = {"match": {"value": value}} if isinstance(value, bool) else {"range": {"gte": value, "lte": value}}

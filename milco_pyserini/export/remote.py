@@ -396,7 +396,7 @@ class RemoteTextSearcher(EngineSearcher):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Filters: what all documents of a language score by BM25 is not known, nor the terms of documents."""
+        """Filters only: the server states neither the sum of a language's BM25 scores nor the terms of documents."""
         return frozenset({Capability.STORE})
 
     def find(self, queries: Sequence[str], request: SearchRequest) -> list[Hits]:

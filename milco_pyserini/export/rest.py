@@ -1,7 +1,7 @@
-"""Requests to the nodes of a search server over HTTP: one deadline, one limit on answers, one reading of answers.
+"""Send requests to the nodes of a search server over HTTP: with a deadline, a limit on answers, and types for them.
 
-An answer is data of somebody else. It ends by the deadline however slowly it comes, has a largest size, and is decoded
-into a declared type or reported in one line.
+An answer is not trusted. It ends by the deadline however slowly it arrives, has a maximum size, and is decoded into a
+declared type or reported in one line.
 """
 
 import base64

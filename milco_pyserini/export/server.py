@@ -38,8 +38,8 @@ def fill(export: ExportJob, target: ExportTarget, access: Access) -> bool:
     Returns whether the collection is complete: it is not while other shards of the documents are missing.
 
     A collection states what it was filled with, and what it is being filled with: the same export completes one that
-    an interrupted run left. With export.since a complete one is changed. Several runs may fill one collection at a time
-    with a shard of the documents each; the one after which it holds all of them completes it.
+    an interrupted run left. With export.since a complete one is changed. Several runs may fill one collection at a
+    time, each with a shard of the documents. The run that writes the last missing document completes it.
 
     Args:
         access: to one server; to a cluster, by several of its nodes.

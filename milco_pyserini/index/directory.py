@@ -649,7 +649,7 @@ def _is_replaceable(path: Path) -> bool:
             others += [(place / file).relative_to(path).as_posix() for file in unlisted_files(place, manifest)]
     if others:
         raise MilcoError(
-            f"{path} holds {named_files(others)}, which the index there does not consist of and which would be lost",
+            f"{path} holds {named_files(others)}, which are not part of the index there and would be lost",
             Message("Choose another {path}, or move such files."),
         )
     return True

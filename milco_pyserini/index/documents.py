@@ -35,7 +35,7 @@ from milco_pyserini.sparse import SparseBatch
 MAX_VALUE_BYTES = 1024
 # A field with more different values supports neither counts nor ranges.
 MAX_VALUES = 100_000
-# Sum of a document's impacts: Lucene's limit, for every engine as that of ids.
+# Maximum sum of a document's impacts: the limit of Lucene, which applies to every engine, as does its limit of ids.
 MAX_IMPACTS = 2**31 - 1
 # The field with the language of a document.
 LANGUAGE = "lang"
@@ -48,7 +48,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list:
 # The types of fields do not distinguish these kinds.
 _TYPES = {"integer": "number", "date": "string"}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
-# Kinds that have one in common.
+# A field whose documents have kinds of a set is of the kind before it.
 _JOINED = {"number": {"integer", "number"}, "string": {"date", "string"}, "strings": {"date", "string", "strings"}}
 _MAX_INTEGER = 2**63 - 1
 _DIGITS = re.compile(r"[-+]?[0-9]+")
@@ -455,7 +455,7 @@ def parse_number(text: str) -> int | float:
 
 
 def field_values(texts: Iterable[str], kind: str) -> list[Any]:
-    """Return the values of a field of some type, strings, numbers and booleans, that have one of the texts."""
+    """Return the strings, numbers and booleans, as the type of a field allows, whose texts these are."""
     texts = list(texts)
     values: list[Any] = []
     if kind in ("string", "strings", "mixed"):
@@ -478,7 +478,7 @@ def range_bounds(bounds: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _comparable(name: str, value: Any, kind: str) -> Any:
-    """Return a bound or a value of a field as what compares with others. Raises MilcoError if nothing does."""
+    """Return a bound or a value of a field as a string or a number. Raises MilcoError for other fields and values."""
     if kind in ("string", "strings"):
         return filter_text(value)
     if kind != "number":
@@ -487,7 +487,7 @@ def _comparable(name: str, value: Any, kind: str) -> Any:
         return parse_number(filter_text(value))
     except ValueError:
         fix = _range_form(name)
-        raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is none", fix) from None
+        raise MilcoError(f"filter {shown(name)}: its values are numbers, {shown(str(value))} is not", fix) from None
 
 
 def _range_form(name: str) -> str:

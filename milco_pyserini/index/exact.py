@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Postings, and calls of numpy in units of them, that numpy adds up in less time than numba takes to load and compile.
+# Numpy adds up this many postings in less time than numba takes to load and compile. A call of numpy costs as much as
+# _CALLS postings.
 UNCOMPILED = 10**8
 _CALLS = 1000
 # Updates merge segments of up to this number of documents, which takes milliseconds.
@@ -166,7 +167,7 @@ class _IndexSegment:
 
     @property
     def is_mostly_deleted(self) -> bool:
-        """Whether more than half of the documents are deleted."""
+        """True if more than half of the documents are deleted."""
         return 2 * self.live < len(self.searcher.ids)
 
     def delete(self, docids: set[str]) -> None:

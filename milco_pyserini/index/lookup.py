@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class IndexedCorpus:
-    """A corpus that an index was made of: in the first of some places where it has the texts that were indexed.
+    """A corpus that an index was made of, read from the first place that has the texts that were indexed.
 
     Args:
         places: its names or paths, most likely first.
         digest: TextDigest of the texts that were indexed; None if it is not known.
-        is_given: the user named the only place, whose texts are returned although they may be others.
+        is_given: the user named the only place; its texts are returned even if they are not those that were indexed.
 
     Raises:
         MilcoError: a place does not exist.
@@ -95,7 +95,7 @@ class CorpusDocStore:
     def read(self, take: Callable[[Iterator[Document]], T]) -> Iterator[T]:
         """Yield what take() makes of the documents of each corpus.
 
-        The first one whose texts are others is dropped with all that are older: it may have replaced theirs.
+        A corpus with other texts is dropped together with all older ones, whose documents it may have replaced.
         """
         for place, corpus in enumerate(self.corpora):
             taken = corpus.read(take)
@@ -150,8 +150,8 @@ class CorpusDocStore:
 def open_doc_store(index: Index, searcher: EngineSearcher, corpus: str | None = None) -> DocStore | None:
     """Return the documents of an index: those that it stores, or else its corpus.
 
-    None if the corpus, or that of an update, is not surely on this machine: nothing is downloaded. corpus: where the
-    corpus is now, if it moved. Raises MilcoError if that does not exist.
+    None unless the corpus and those of updates are known to be on this machine: nothing is downloaded. corpus: where
+    the corpus is now, if it moved. Raises MilcoError if that does not exist.
     """
     if searcher.fields is not None and corpus is None:
         return searcher.documents

@@ -52,7 +52,7 @@ def find_shards(path: Path) -> list[Path]:
 
 
 def shard_number(path: Path) -> tuple[int, int]:
-    """Return the number of a finished shard, from 0, and of how many it is."""
+    """Return the number of a finished shard, from 0, and the number of shards."""
     shard_id, shard_num = path.name.removeprefix("shard-").split("-of-")
     return int(shard_id), int(shard_num)
 

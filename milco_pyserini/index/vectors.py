@@ -39,7 +39,7 @@ def open_shard(source: Any, request: BuildRequest) -> VectorStore:
     """Return the parts of a vector store, or of that at a path, which a shard has. MilcoError for other vectors."""
     store = open_store(Path(source)) if isinstance(source, str | Path) else source
     if not isinstance(store, VectorStore):
-        rule = f"divides the parts of a vector store that milco encode wrote, {store.path} is none"
+        rule = f"divides the parts of a vector store that milco encode wrote, which {store.path} is not"
         raise ParameterError("shard_num", None, rule, "Index it as one.")
     return store.take_shard(request.shard_id, request.shard_num)
 

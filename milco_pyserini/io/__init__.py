@@ -1,1 +1,1 @@
-"""Files, locks, lines, runs, qrels and downloads: all that touches disk and network, each once."""
+"""Files, locks, lines, runs, qrels and downloads: everything that uses disk or network."""

@@ -14,7 +14,7 @@ from milco_pyserini.errors import DISK_FULL, MilcoError, Unreachable
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.io.locks import locked_directory
 
-# For the server to send anything.
+# Seconds within which the server has to send something.
 _TIMEOUT = 30.0
 _ATTEMPTS = 4
 _RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}

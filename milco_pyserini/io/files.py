@@ -93,7 +93,7 @@ def text_output(path: Path, overwrite: bool = True) -> Iterator[IO[str]]:
 
 
 class _Terminal(io.TextIOBase):
-    """A terminal on which an id, such as that of a server's hit, has no effect but to be seen."""
+    """A terminal that shows control characters in place of obeying them: ids, such as a server's, may have some."""
 
     def write(self, text: str) -> int:
         """Write a text with what would act on a terminal as escapes."""

@@ -42,7 +42,7 @@ CONFIG = "config.json"
 
 
 class Agree(NamedTuple):
-    """Where two stores must agree in a field, and the option, or the file of the checkpoint, that determines it."""
+    """The comparisons in which two stores must agree in a field, and the option or file that determines the field."""
 
     between: Compatibility
     option: str = ""
@@ -152,7 +152,7 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether it lists parts with checksums, which external vectors lack, so that it determines their content."""
+        """True if it lists parts with checksums, which determine the content; external vectors have none."""
         return bool(self.parts)
 
 
@@ -166,7 +166,7 @@ class VocabularyRecord(Record, frozen=True, kw_only=True):
 
 
 class ShardRecord(Record, frozen=True, kw_only=True):
-    """The number of a shard, from 0, and of how many it is."""
+    """The number of a shard, from 0, and the number of shards."""
 
     id: Count
     num: Count

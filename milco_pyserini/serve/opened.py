@@ -50,7 +50,7 @@ class IndexDescription:
 
     @property
     def has_explanations(self) -> bool:
-        """Whether scores in an index are explained."""
+        """True if scores in one of the indexes are explained."""
         return bool(self.explained)
 
     @classmethod
@@ -80,7 +80,7 @@ class IndexDescription:
 
 
 class IndexSnapshot:
-    """One generation of an index, or of several that are searched together: what answers a request is all of it.
+    """One generation of an index, or of several that are searched together; one generation answers a request.
 
     It is closed when the service has released it, and so has every request that it was answering.
 

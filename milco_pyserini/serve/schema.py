@@ -34,12 +34,12 @@ class _QueryText(_Strict):
     )
 
 
-# Options of a search that are the server's business, or of one index.
+# Options of a search that the server decides, or that only a single index has.
 NOT_SERVED = ("threads", "min_share", "passages", "fuse", "weights", "depth")
 
 
 class _Request(_Strict):
-    """Has options of a search as fields, as request_model() adds them."""
+    """Has options of a search as fields, which _request_model() adds."""
 
     def request(self) -> SearchRequest:
         """Return the request. Raises MilcoError if a value is out of its range."""

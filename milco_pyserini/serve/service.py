@@ -106,7 +106,7 @@ def query_text(text: str) -> str:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    share, passage, by_index: As of Hit; the text is that of the passage. document, title, snippet: None if the texts
+    share, passage, by_index: as for Hit; the text is that of the passage. document, title, snippet: None if the texts
     are not available; title also if the document has none.
     """
 
@@ -215,7 +215,7 @@ class SearchService:
         return self.opened.about
 
     async def search(self, text: str, request: SearchRequest, facets: Sequence[str] = ()) -> SearchResponse:
-        """Return the documents of a query. Raises MilcoError, or Busy. facets: Fields whose values are counted."""
+        """Return the documents of a query. Raises MilcoError, or Busy. facets: fields whose values are counted."""
         return (await self.search_batch([text], request, facets))[0]
 
     async def search_batch(

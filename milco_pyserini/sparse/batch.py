@@ -310,7 +310,7 @@ class SparseBatch:
         num_rows: int,
         english_size: int,
     ) -> "SparseBatch":
-        """Return vectors of n entries in any order; of those with one row and column, the largest weight counts.
+        """Return vectors of n entries in any order. Entries of one row and column count once, by the largest weight.
 
         Args:
             rows, columns, weights: [n] each.

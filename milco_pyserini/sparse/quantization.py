@@ -53,7 +53,7 @@ def _impacts(weights: NDArray[np.float32], scale: float) -> NDArray[np.int64]:
     wrong = np.flatnonzero(~(impacts <= MAX_IMPACT))
     if len(wrong):
         raise MilcoError(
-            f"weight {weights[wrong[0]]:g} x scale {scale:g} is above {MAX_IMPACT:,}, the greatest impact there is",
+            f"weight {weights[wrong[0]]:g} x scale {scale:g} is above {MAX_IMPACT:,}, the maximum impact",
             Message("Choose a smaller {scale}."),
         )
     return impacts.astype(np.int64)

@@ -63,7 +63,7 @@ class VectorStore:
     >>> store = VectorStore.open("vectors/sample")  # doctest: +SKIP
     >>> ids, vectors = store.load()  # doctest: +SKIP
 
-    shard: (number, of how many), the run of parts of which the vectors are read; by default all.
+    shard: (number, number of shards): only the parts of this shard are read; by default all.
     """
 
     path: Path
@@ -162,7 +162,7 @@ class VectorStore:
             docid, vector = record["id"], record["vector"]
             impacts = vector.values()
             try:
-                # Only integers add up to one, which takes less time than a look at each.
+                # The sum is an int only if all impacts are, and takes less time than a test of each.
                 is_valid = isinstance(docid, str) and type(sum(impacts)) is int and min(impacts, default=1) >= 1
             except TypeError:
                 is_valid = False
@@ -262,7 +262,7 @@ class PlainStore:
         if weight < 0:
             return "is below 0, which an impact index cannot hold: omit such terms"
         if weight > MAX_IMPACT / self.scale:
-            return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the greatest impact there is"
+            return f"x scale {self.scale:g} is above {MAX_IMPACT:,}, the maximum impact"
         if self.scale == 1 and weight != int(weight):
             return Message("is not an integer, which an impact index needs: give a scale, such as {scale}", scale=100)
         return ""

@@ -83,7 +83,7 @@ class Vocabulary:
 
 
 def common_vocabulary(*vocabularies: Vocabulary | None) -> Vocabulary | None:
-    """Return the vocabulary of vectors, or None if it is not known; of some with only pivot terms, the complete one.
+    """Return the vocabulary that vectors share, None if none is known. One with source terms includes one without.
 
     Raises MilcoError if two have different pieces, so that a column is another term.
     """

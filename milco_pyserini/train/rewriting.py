@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 
 _PARTS = ".parts"
 _COMPRESSION = 3
-# Options that do not change the content of the files, except dtype, of which the plan has what was chosen.
+# Options that do not change the content of the files. The dtype does, but the plan has the one that was chosen.
 _FREE = {"output", "device", "dtype", "batch_size", "threads", "overwrite"}
 
 

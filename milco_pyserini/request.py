@@ -155,7 +155,8 @@ class SearchRequest:
         minimum=0,
         maximum=1,
         metavar="A",
-        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both)",
+        help="weight of the query's pivot view, with 1 - A for its source view (default: 1 for both, or where all "
+        "documents are in one language the checkpoint's)",
     )
     views: tuple[str, ...] = option(
         (), choices=VIEWS, help="views of the query that are used; none for all that the index has"

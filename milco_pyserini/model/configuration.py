@@ -23,7 +23,7 @@ VIEW_VARIANTS = (*_VIEWS, "lowercase_capitals")
 # The most terms of a query in each view.
 QUERY_LIMITS = ("query_pivot_top_k", "query_source_top_k")
 # Fields that a caller may change when loading a checkpoint; the others follow from its tensors.
-VARIANTS = ("echo", *_VIEWS, *QUERY_LIMITS, "query_max_length", "passage_max_length")
+VARIANTS = ("echo", *_VIEWS, *QUERY_LIMITS, "monolingual_alpha", "query_max_length", "passage_max_length")
 
 
 class Rule(NamedTuple):
@@ -51,6 +51,7 @@ _RULES = {
     # <s>, one token of the text, </s>.
     "query_max_length": Rule(int, 3, 2**24),
     "passage_max_length": Rule(int, 3, 2**24),
+    "monolingual_alpha": Rule(float, 0, 1, optional=True),
     "cpu_dtype": Rule(str, choices=("float32", "bfloat16"), optional=True),
     "trained_on": Rule(list, optional=True),
 }
@@ -112,6 +113,8 @@ class NetworkConfig:
         pivot_top_k, source_top_k: the most terms in a view, the strongest; None for all.
         query_pivot_top_k, query_source_top_k: the same of a query, if it has fewer; None for those of any text.
         query_max_length, passage_max_length: in tokens, <s> and </s> included.
+        monolingual_alpha: weight of a query's pivot view, next to 1 - it of the source view, where all documents are in
+            one language; None for both as they are, which suits many languages.
         cpu_dtype: dtype "auto" of the matrix products on the CPU, for a network whose figures are to be those of every
             processor, or which bfloat16 does not make faster; None for bfloat16 where the processor multiplies it.
         trained_on: names of the benchmarks whose queries or documents the checkpoint or its base was trained on.
@@ -137,6 +140,7 @@ class NetworkConfig:
         query_source_top_k: int | None = None,
         query_max_length: int = 64,
         passage_max_length: int = 512,
+        monolingual_alpha: float | None = None,
         cpu_dtype: str | None = None,
         trained_on: list[str] | None = None,
         **others: Any,
@@ -156,6 +160,7 @@ class NetworkConfig:
         self.query_source_top_k = query_source_top_k
         self.query_max_length = query_max_length
         self.passage_max_length = passage_max_length
+        self.monolingual_alpha = monolingual_alpha
         self.cpu_dtype = cpu_dtype
         self.trained_on = trained_on
         self._set_others(others)

@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
+from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
+from milco_pyserini.index.documents import LANGUAGE
 from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
 from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
@@ -87,7 +89,18 @@ class SearchedIndex:
     @cached_property
     def query_encoder(self) -> "MilcoQueryEncoder | None":
         """Converts texts to queries; None if texts are queries. Raises MilcoError if it does not fit the index."""
-        return index_query_encoder(self.index.vectors, self.options)
+        encoder = index_query_encoder(self.index.vectors, self.options)
+        alpha = getattr(encoder.encoder.config, "monolingual_alpha", None)
+        if alpha is None or self.options.alpha is not None or len(encoder.views) < 2 or not self._is_monolingual:
+            return encoder
+        log(f"All documents of {self.name} are in one language: alpha is {alpha:g}")
+        return encoder.with_alpha(alpha)
+
+    @property
+    def _is_monolingual(self) -> bool:
+        """True if one language is known of the documents, and known of most."""
+        counts = self.engine_searcher.values(LANGUAGE) if LANGUAGE in (self.engine_searcher.fields or ()) else None
+        return counts is not None and len(counts) == 1 and 2 * sum(counts.values()) > self.engine_searcher.num_documents
 
     @property
     def name(self) -> str:

@@ -37,6 +37,7 @@ _LIMITS = {
     "query_pivot_top_k": 32,
     "query_source_top_k": 16,
     "lowercase_capitals": True,
+    "monolingual_alpha": 0.25,
 }
 
 

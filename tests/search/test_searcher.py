@@ -268,6 +268,25 @@ def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder
         searcher.search(QUERY, alpha=0.5, views=["pivot"])
 
 
+def test_documents_in_one_language_have_the_checkpoints_alpha(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Said in a line, and replaced by the caller's; documents in two languages have both views as they are."""
+    encoder = MilcoEncoder.from_pretrained(
+        GOLDEN / "ckpt_distillation", device="cpu", dtype="float32", monolingual_alpha=0.25
+    )
+    documents = [{"id": "0", "text": "The river Nile."}, {"id": "1", "text": "A bridge of stone."}]
+    for name, other in {"one": "en", "two": "de"}.items():
+        documents = [document | {"lang": lang} for document, lang in zip(documents, ("en", other), strict=True)]
+        Index.build(documents, tmp_path / name, "exact", encoder=encoder, store_documents=True)
+    caplog.set_level("INFO")
+    query, opened = "the Nile", {"encoder": encoder}
+    with Searcher.open(tmp_path / "one", **opened) as one, Searcher.open(tmp_path / "two", **opened) as two:
+        scores = one.search(query).scores
+        assert "are in one language: alpha is 0.25" in caplog.text
+        assert scores.tolist() == two.search(query, alpha=0.25).scores.tolist() != two.search(query).scores.tolist()
+        assert one.search(query, alpha=0.5).scores.tolist() == two.search(query, alpha=0.5).scores.tolist()
+        assert one.explain(query, "0").alpha == 0.25
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -28,7 +28,7 @@ ENDINGS = frozenset(
     ist ists ism ty ity ness ful able ' ance ence ances ent ant th ese ish""".split(" ")
 )
 _PART = "##"
-# Letters of the shortest part of a word that is no piece itself.
+# Letters of the shortest part of a word that is not itself a piece.
 _LEAST_PART = 3
 
 

@@ -53,7 +53,7 @@ PARALLEL = {
 }
 # Kinds of texts: those that search and are searched, that only search, that only are searched, that nobody searches.
 SENTENCE, QUERY, PASSAGE, NOTHING = range(4)
-# Texts that say nothing.
+# Texts without meaning.
 MEANINGLESS = """
     - -- — … ... ? ?? ! !!! * # & % + = / () (1) [ ] • · ・ 。 、 № _ 0 1 2 7 10 00 1. a) a b x n/a N/A n.a. &nbsp;
     """.split()

@@ -269,7 +269,7 @@ def test_alpha_and_views_of_one_search_do_not_change_others(index: Path, encoder
 
 
 def test_documents_in_one_language_have_the_checkpoints_alpha(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Said in a line, and replaced by the caller's; documents in two languages have both views as they are."""
+    """A line reports it, and the caller may replace it; documents in two languages have both views as they are."""
     encoder = MilcoEncoder.from_pretrained(
         GOLDEN / "ckpt_distillation", device="cpu", dtype="float32", monolingual_alpha=0.25
     )

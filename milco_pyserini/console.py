@@ -68,7 +68,8 @@ class _Console(logging.Handler):
         self.render: Callable[[str], str] = str
 
     def emit(self, record: logging.LogRecord) -> None:
-        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.render(record.msg)}")
+        trace = f"\n{logging.Formatter().formatException(record.exc_info)}" if record.exc_info else ""
+        write(f"{'warning: ' if record.levelno == logging.WARNING else ''}{self.render(record.msg)}{trace}")
 
 
 _CONSOLE = _Console()

@@ -1,6 +1,7 @@
 """Search and explanations as tools of the Model Context Protocol (MCP), for agents."""
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -31,6 +32,8 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
     about = f"Search {name}, a multilingual collection: a query in any language finds documents in every language."
     if memory is not None:
         about = "Remember notes in any language, and recall them by a question in any other."
+    # MCPServer would add a handler whose imports fail when there are no descriptors left, and end the event loop.
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
     server = _StrictServer("milco", title=f"milco: {name}", instructions=about, version=__version__, log_level="ERROR")
 
     if memory is not None:

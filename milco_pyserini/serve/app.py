@@ -322,7 +322,7 @@ class _Guard:
             else:
                 await self.error(Request(scope), *refusal)(scope, receive, complete)
         except Exception:
-            logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+            logging.getLogger(__name__).exception(f"{scope['method']} {scope['path']} failed")
             if status:
                 raise
             failure = self.error(Request(scope), HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed: see its log")

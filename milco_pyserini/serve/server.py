@@ -8,15 +8,18 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from logging import StreamHandler, makeLogRecord
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError, ParameterError, parameter
@@ -26,14 +29,24 @@ from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
+try:
+    import resource
+except ImportError:
+    # Windows.
+    resource = None  # type: ignore[assignment]
+
 TOKEN_VARIABLE = "MILCO_TOKEN"
 # For requests in progress when the server is stopped.
 STOP_SECONDS = 10
+# From the first byte of a request, or from the connection, to the last byte of the request.
+REQUEST_SECONDS = 20.0
+# For a request to arrive, however many connections there are.
+_MIN_SECONDS = 0.25
 _MIN_TOKEN = 16
-# Connections that the kernel queues; beyond, clients see resets.
+# Connections that the kernel queues.
 _BACKLOG = 1024
-# Beyond, requests are answered 503.
 _CONNECTIONS = 900
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def serve(
@@ -86,7 +99,7 @@ def serve(
         app = create_app(service, allowed_hosts(listener), token, write_access, notes)
         url, name = address(listener), service.opened.searcher.name
         log(f"Serving {name} at {url} (API: {url}docs; stop with Ctrl-C)")
-        server = create_server(app, trust_proxy)
+        server = create_server(app, listener, trust_proxy)
         with _stopped_by_sigterm(server):
             server.run(sockets=[listener])
 
@@ -132,21 +145,90 @@ def open_access_log(path: str | Path | None) -> Iterator[Callable[[str], object]
         yield lambda line: handler.handle(makeLogRecord({"msg": line}))
 
 
-def create_server(app: FastAPI, trust_proxy: Sequence[str] = ()) -> uvicorn.Server:
-    """Create a server that logs no queries. It does not time clients: where they are not trusted, a proxy does.
+class Listener(socket.socket):
+    """A listening socket that leaves a quarter of the descriptors (ulimit -n) to files, and accepts 900 connections.
+
+    Before it accepts more, it closes the connection that has been without a request for the longest time.
+
+    Attributes:
+        connections: The open connections of the server.
+    """
+
+    connections: Collection[Any] = ()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return a connection and its address. Raises BlockingIOError if there is none, or none can be accepted yet."""
+        try:
+            if len(self.connections) < _CONNECTIONS and self._has_descriptors():
+                return super().accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+        idle = [connection for connection in self.connections if not connection.is_answering]
+        oldest = min(idle, key=lambda connection: connection.idle_since, default=None)
+        if oldest and oldest.idle_since < time.monotonic() - _MIN_SECONDS:
+            oldest.transport.abort()
+        else:
+            # The event loop calls again at once.
+            time.sleep(0.001)
+        raise BlockingIOError
+
+    def _has_descriptors(self) -> bool:
+        if resource is None:
+            return True
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        # A connection would get the same number.
+        os.close(number := os.dup(self.fileno()))
+        return limit == resource.RLIM_INFINITY or number < limit * 3 // 4
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if a request takes longer than REQUEST_SECONDS to arrive.
+
+    idle_since: when its last request had arrived, or when it was made.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self._late = self.loop.call_later(REQUEST_SECONDS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_answering:
+            self.idle_since = self.loop.time()
+            self._late.cancel()
+        elif self._late.cancelled():
+            self._late = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request has arrived and is not answered."""
+        return self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
+
+
+def create_server(app: FastAPI, listener: Listener, trust_proxy: Sequence[str] = ()) -> uvicorn.Server:
+    """Create a server that logs no queries, to run with the listener as its socket.
+
+    It does not limit how slowly clients read answers: where they are not trusted, a proxy does.
 
     trust_proxy: as for serve().
     """
-    return uvicorn.Server(
+    server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            # Another loop would not call Listener.accept().
+            loop="asyncio",
+            http=_Connection,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             backlog=_BACKLOG,
-            limit_concurrency=_CONNECTIONS,
             server_header=False,
             proxy_headers=bool(trust_proxy),
             forwarded_allow_ips=list(trust_proxy),
@@ -154,6 +236,8 @@ def create_server(app: FastAPI, trust_proxy: Sequence[str] = ()) -> uvicorn.Serv
             timeout_graceful_shutdown=STOP_SECONDS,
         )
     )
+    listener.connections = server.server_state.connections
+    return server
 
 
 @contextlib.contextmanager
@@ -182,11 +266,11 @@ def validate_token(host: str, token: str) -> None:
         raise MilcoError(f"the token needs at least {_MIN_TOKEN} ASCII characters without spaces: openssl rand -hex 16")
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> Listener:
     """Return a socket that listens at host:port. Raises MilcoError if it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        return Listener(fileno=socket.create_server((host, port), family=family, backlog=_BACKLOG).detach())
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ParameterError("port", port, "already in use", "Choose another, or 0 for a free one.") from None

@@ -384,11 +384,11 @@ class SearchService:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(wanted.wait(), seconds)
-            if not wanted.is_set() and not self.opened.has_changed():
-                continue
-            wanted.clear()
             path = self.opened.searcher.name
             try:
+                if not wanted.is_set() and not self.opened.has_changed():
+                    continue
+                wanted.clear()
                 await self.refresh(always=True)
             except Exception as error:
                 # The index that is open answers, whatever the error.

@@ -1,6 +1,7 @@
 """Progress on stderr: one line per minute in a log, a bar on a terminal, and a summary line."""
 
 import io
+import logging
 import os
 
 import pytest
@@ -83,6 +84,17 @@ class Terminal(io.StringIO):
                 cells = drawn + cells[len(drawn) :]
             shown.append(cells.rstrip())
         return shown
+
+
+def test_a_logged_exception_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is what a server's log has of an internal error."""
+    with console.messages_shown():
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            logging.getLogger("milco_pyserini.serve.app").exception("GET /search failed")
+    lines = capsys.readouterr().err.splitlines()
+    assert (lines[0], lines[-1]) == ("GET /search failed", "ZeroDivisionError")
 
 
 def test_a_terminal_shows_a_bar_from_the_start(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_tools_return_what_the_library_returns() -> None:
 def test_agents_ask_over_http() -> None:
     """At /mcp of the server, where hosts, origins and tokens are checked as everywhere."""
     with listen("127.0.0.1", 0) as listener, closing(service()) as opened:
-        server = create_server(create_app(opened))
+        server = create_server(create_app(opened), listener)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:

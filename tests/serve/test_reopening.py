@@ -69,6 +69,23 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
+def test_a_manifest_that_cannot_be_read_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors, for example."""
+    build(tmp_path / "index", OLD)
+    has_changed, errors = IndexSnapshot.has_changed, [OSError("Too many open files")]
+    monkeypatch.setattr(IndexSnapshot, "has_changed", lambda self: raise_first(errors) or has_changed(self))
+    with closing(SearchService(opened(tmp_path / "index"))) as service, TestClient(create_app(service)):
+        until(lambda: not errors)
+        build(tmp_path / "index", NEW)
+        until(lambda: service.about.documents == 3)
+
+
+def raise_first(errors: list[OSError]) -> None:
+    """Raise each error once."""
+    if errors:
+        raise errors.pop()
+
+
 @pytest.mark.parametrize("engine", ["exact", pytest.param("lucene", marks=pytest.mark.integration)])
 def test_an_updated_index_is_served_without_a_failed_request(tmp_path: Path, engine: str) -> None:
     """Hits, documents, explanations, health and metrics are of the new one; every request meanwhile is answered."""

@@ -41,7 +41,7 @@ class Served:
         self.address = address(listener)
         self.service = service(queue=600)
         self.service.opened.searcher = self.service.opened.primary = self  # type: ignore[assignment]
-        self.server = create_server(create_app(self.service, allowed_hosts(listener)))
+        self.server = create_server(create_app(self.service, allowed_hosts(listener)), listener)
         self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
         self.thread.start()
 
@@ -134,6 +134,65 @@ def test_requests_in_work_are_finished_when_the_server_stops() -> None:
         idle.close()
 
 
+HALF = b"POST /encode HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 22\r\n"
+
+
+@pytest.mark.parametrize(
+    ("requests", "sent"),
+    [(0, b""), (0, HALF), (1, HALF), (0, HALF + b'\r\n{"texts":'), (1, HALF + b'\r\n{"texts":')],
+    ids=["nothing", "half a head", "half a second head", "half a body", "half a second body"],
+)
+def test_a_request_that_takes_too_long_to_arrive_ends_its_connection(
+    requests: int, sent: bytes, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that wait for their next request stay open. requests: those before the slow one."""
+    monkeypatch.setattr("milco_pyserini.serve.server.REQUEST_SECONDS", 0.3)
+    slow, idle = (HTTPConnection("127.0.0.1", served.port, timeout=60) for _ in range(2))
+    for connection in [idle, *[slow] * requests]:
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read()
+    if not requests:
+        slow.connect()
+    slow.sock.sendall(sent)
+    with contextlib.suppress(ConnectionResetError):
+        assert slow.sock.recv(1) == b""
+    idle.request("GET", "/search?q=river")
+    assert idle.getresponse().status == 200
+    slow.close()
+    idle.close()
+
+
+@pytest.mark.integration
+def test_half_open_connections_do_not_keep_a_server_from_answering(tmp_path: Path) -> None:
+    """More of them than descriptors are permitted: searches are answered, then and afterwards, without an error."""
+    pytest.importorskip("resource", reason="Windows limits no descriptors")
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))"
+    program = f"{limited}; from milco_pyserini.cli.main import main; main()"
+    arguments = ["serve", "--port", "0", "--device", "cpu", "--index", str(index().path)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, encoding="utf-8", cwd=tmp_path
+    )
+    try:
+        assert process.stderr is not None
+        url = next(found[0] for line in process.stderr if (found := re.search(r"http://[\d.:]+/", line)))
+        port = int(url.rpartition(":")[2].strip("/"))
+        with contextlib.ExitStack() as stack:
+            for _ in range(150):
+                half = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+                half.sendall(HALF)
+            with urlopen(f"{url}search?q=river", timeout=60) as answer:
+                assert answer.status == 200
+        with urlopen(f"{url}search?q=river", timeout=60) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 def test_an_unavailable_address_is_one_line(served: Served) -> None:
     """With another port as the fix."""
     with pytest.raises(MilcoError, match=f"port={served.port}"):
@@ -200,7 +259,7 @@ def test_only_a_trusted_proxy_states_the_client() -> None:
     for trusted, client in (((), "127.0.0.1"), (("10.0.0.0/8",), "127.0.0.1"), (("127.0.0.0/8",), "6.6.6.6")):
         lines: list[str] = []
         with listen("127.0.0.1", 0) as listener, contextlib.closing(service()) as opened:
-            server = create_server(create_app(opened, (), "", lines.append), trusted)
+            server = create_server(create_app(opened, (), "", lines.append), listener, trusted)
             thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
             thread.start()
             with urlopen(Request(f"{address(listener)}healthz", headers={"X-Forwarded-For": "6.6.6.6"}), timeout=60):

@@ -5,8 +5,9 @@ from collections.abc import Iterator, MutableMapping
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from milco_pyserini.console import warn
 from milco_pyserini.errors import MilcoError
 
 T = TypeVar("T")
@@ -32,11 +33,13 @@ class Registry(MutableMapping[str, T]):
 
     Args:
         group: milco.engines, milco.targets or milco.commands.
+        kind: the class of the objects.
     """
 
-    def __init__(self, group: str) -> None:
-        self._group = group
+    def __init__(self, group: str, kind: Any = object) -> None:
+        self._group, self._kind = group, kind
         self._loaded: dict[str, T] = {}
+        self._reported: set[str] = set()
 
     @cached_property
     def own(self) -> dict[str, Declared]:
@@ -53,17 +56,33 @@ class Registry(MutableMapping[str, T]):
         points = [point for point in entry_points(group=self._group) if point.name not in self.own]
         return {point.name: Declared(point.value, point.dist.name) for point in points if point.dist}
 
+    def available(self) -> dict[str, T]:
+        """Return all objects by name, without those of other packages that cannot be loaded: a warning names each."""
+        found = {}
+        for name in self:
+            try:
+                found[name] = self[name]
+            except MilcoError as error:
+                if name not in self._reported:
+                    warn(str(error))
+                self._reported.add(name)
+        return found
+
     def __getitem__(self, name: str) -> T:
-        """Raises MilcoError, which names the distribution, if its entry point cannot be loaded."""
+        """Raises MilcoError, which names the distribution, if its entry point cannot be loaded, whatever the reason."""
         if name not in self._loaded:
             value, owner = self.own.get(name) or self.others[name]
             try:
                 found = resolve_name(value)
-            except (ImportError, AttributeError) as error:
-                if not owner:
+                found = found() if isinstance(found, type) else found
+                if not isinstance(found, self._kind):
+                    raise TypeError(f"{value} is not of type {self._kind.__name__}")
+            except BaseException as error:
+                if not owner or isinstance(error, KeyboardInterrupt):
                     raise
-                raise MilcoError(f"{name} of the package {owner} cannot be imported: {error}") from error
-            self._loaded[name] = found() if isinstance(found, type) else found
+                reason = f"{type(error).__name__}: {error}"
+                raise MilcoError(f"{name} of the package {owner} cannot be imported: {reason}") from error
+            self._loaded[name] = found
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from milco_pyserini.cli.main import COMMANDS, main
+from milco_pyserini.cli.main import COMMANDS, MAINS, main
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.export.protocol import TARGETS
 from milco_pyserini.index import find_engine
 from milco_pyserini.index.protocol import ENGINES
 from milco_pyserini.registry import Registry
@@ -62,6 +63,66 @@ def test_other_packages_add_commands(
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("crawled --depth 2\n") and "crawl      from the package scan-plugin" in out
+
+
+BROKEN = {
+    "import error": "import nothing_of_this_name",
+    "attribute error": "from milco_pyserini import errors; errors.nothing_of_this_name",
+    "no such object": "",
+    "syntax error": "def Plugin(:",
+    "exception": "raise RuntimeError('two\\nlines')",
+    "exit": "import sys; sys.exit(3)",
+    "base exception": "class Stop(BaseException): pass\nraise Stop",
+    "failing class": "class Plugin:\n    def __init__(self): raise ValueError('no')",
+    "wrong class": "class Plugin: pass",
+}
+# A command that does not ask for the plug-in, its exit code, and what it prints.
+COMMANDS_WITHOUT = {
+    "--help": (0, "from the package broken-plugin"),
+    "encoed": (2, "unknown command 'encoed': did you mean 'encode'?"),
+    "index --set help": (0, "lucene: store_vectors"),
+    "index --engine lucen --vectors x": (2, "unknown engine 'lucen': did you mean 'lucene'?"),
+    "export --to cif --vectors x": (2, "unknown target 'cif': did you mean 'ciff'?"),
+    "export --to ciff --store --vectors x": (2, "cannot store documents, elasticsearch"),
+}
+
+
+@pytest.fixture(params=BROKEN)
+def broken(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Install a distribution with an engine, a target and a command that cannot be loaded; return their name."""
+    name = request.param.replace(" ", "_")
+    (tmp_path / f"{name}_plugin.py").write_text(BROKEN[request.param])
+    about = tmp_path / "broken_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1.0\n")
+    groups = {"milco.engines": ENGINES, "milco.targets": TARGETS, "milco.commands": MAINS}
+    points = [f"[{group}]\n{name} = {name}_plugin:Plugin\n" for group in groups]
+    (about / "entry_points.txt").write_text("".join(points))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for group, registry in groups.items():
+        monkeypatch.setattr(registry, "others", Registry(group).others)
+    return name
+
+
+def test_a_broken_plugin_breaks_no_other_command(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lists leave it out, and report it once."""
+    reports: list[str] = []
+    for command, (code, text) in COMMANDS_WITHOUT.items():
+        assert main(command.split()) == code, command
+        streams = capsys.readouterr()
+        assert text in streams.out + streams.err, command
+        reports += [line for line in streams.err.splitlines() if line.startswith("warning: ")]
+    # One of the engine, and one of the target.
+    warning = f"warning: {broken} of the package broken-plugin cannot be imported: "
+    assert len(reports) == 2 and all(report.startswith(warning) for report in reports)
+
+
+@pytest.mark.parametrize("command", ["{}", "index --engine {} --vectors x", "export --to {} --vectors x"])
+def test_a_broken_plugin_is_named_if_it_is_used(broken: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, with exit code 2, whatever it raises."""
+    assert main(command.format(broken).split()) == 2
+    err = capsys.readouterr().err
+    assert f"error: {broken} of the package broken-plugin cannot be imported: " in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("group", ["milco.engines", "milco.targets", "milco.commands"])

@@ -118,12 +118,12 @@ def describe_settings() -> Iterator[str]:
     """Yield a line for each setting of every engine: its default, when it applies, its range, and its meaning."""
     from milco_pyserini.index.registry import ENGINES
 
-    for engine in ENGINES.values():
+    for name, engine in ENGINES.available().items():
         for field in dataclasses.fields(engine):
             low, high, _ = field.metadata["range"]
             default = f"={str(field.default).lower()}"
             limits = "" if low is None else f", {low:,} to {high:,}"
-            yield f"{engine.name}: {field.name}{default} ({field.metadata['group']}{limits}): {field.metadata['help']}"
+            yield f"{name}: {field.name}{default} ({field.metadata['group']}{limits}): {field.metadata['help']}"
 
 
 def update(options: UpdateOptions) -> None:

@@ -35,7 +35,7 @@ GROUPS = {
     },
 }
 COMMANDS = {command: purpose for group in GROUPS.values() for command, purpose in group.items()}
-MAINS: Registry[Callable[[Sequence[str]], int]] = Registry("milco.commands")
+MAINS: Registry[Callable[[Sequence[str]], int]] = Registry("milco.commands", Callable)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -450,7 +450,7 @@ class ExportTarget:
             yield vector
 
 
-TARGETS: Registry[ExportTarget] = Registry("milco.targets")
+TARGETS: Registry[ExportTarget] = Registry("milco.targets", ExportTarget)
 
 
 def validate_collection(name: str) -> None:

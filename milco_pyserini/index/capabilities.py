@@ -1,10 +1,10 @@
 """Capabilities of engines and export targets: refusals and the tables of docs/ follow from a frozenset of each."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from milco_pyserini.errors import ParameterError
+from milco_pyserini.registry import Registry
 
 
 class Capability(StrEnum):
@@ -27,7 +27,7 @@ def require(
     capability: Capability,
     name: str,
     capabilities: frozenset[Capability],
-    others: Mapping[str, Any],
+    others: Registry[Any],
     parameter: str,
     value: Any,
     hint: str = "",
@@ -40,7 +40,7 @@ def require(
         parameter, value: what was given that needs the capability.
     """
     if capability not in capabilities:
-        able = sorted(other for other, value in others.items() if capability in value.capabilities)
+        able = sorted(other for other, value in others.available().items() if capability in value.capabilities)
         *first, last = able or ["none"]
         listed = f"{', '.join(first)} and {last}" if first else last
         raise ParameterError(parameter, value, f"{name} cannot {capability}, {listed} can", hint)

@@ -638,7 +638,7 @@ class Engine:
         return dataclasses.replace(self, **settings)
 
 
-ENGINES: Registry[Engine] = Registry("milco.engines")
+ENGINES: Registry[Engine] = Registry("milco.engines", Engine)
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:

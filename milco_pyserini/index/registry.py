@@ -19,6 +19,6 @@ def find_engine(name: str) -> Engine:
     if name in _REMOVED:
         raise MilcoError(f"only version 0.3 builds and reads indexes of engine {name}", _REMOVED[name])
     if name not in ENGINES:
-        names = [engine.name for engine in ENGINES.values() if Capability.BUILD in engine.capabilities]
+        names = [other for other, engine in ENGINES.available().items() if Capability.BUILD in engine.capabilities]
         raise unknown_name("engine", name, names, "milco export --url fills the server of another search engine.")
     return ENGINES[name]

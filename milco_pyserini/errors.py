@@ -1,7 +1,8 @@
 """Errors that a user can fix: each names the value, the rule and the fix."""
 
 import errno
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
 from string import Formatter
@@ -185,6 +186,15 @@ def validate_unique(what: str, values: Iterable[object], hint: str = "Once is en
 def shown(value: str, limit: int = 60) -> str:
     """Return a value in quotes for a message, truncated if it is long: an id may be a document's text by mistake."""
     return repr(value if len(value) <= limit else value[: limit - 1] + "…")
+
+
+@contextmanager
+def needed(extra: str) -> Iterator[None]:
+    """Raise MilcoError if an import within the block lacks a package. extra: what pip installs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MilcoError(f"the package {error.name} is not installed", f"Run pip install {extra}.") from None
 
 
 def require_package(package: str, extra: str, user: str) -> None:

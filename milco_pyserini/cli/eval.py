@@ -1,14 +1,16 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
+import filecmp
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import MilcoError, ParameterError, validate_name, validate_unique
+from milco_pyserini.errors import Message, MilcoError, ParameterError, validate_name, validate_unique
 from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
@@ -114,13 +116,25 @@ def _make(options: EvalOptions, output: Path) -> None:
     from milco_pyserini.corpora import open_corpus
     from milco_pyserini.eval.known_items import CORPUS, QRELS, TOPICS, make_known_items, write_known_items
 
-    def is_made(path: Path) -> bool:
-        return all((path / name).is_file() for name in (CORPUS, TOPICS, QRELS))
+    names = [CORPUS, TOPICS, QRELS]
 
-    validate_output_directory(output, options.overwrite, is_made)
+    def is_made(path: Path) -> bool:
+        return all((path / name).is_file() for name in names)
+
+    is_again = is_made(output) and not options.overwrite
+    if not is_again:
+        validate_output_directory(output, options.overwrite, is_made)
     made = make_known_items(open_corpus(str(options.make)), options.held_out)
     for line in made.describe():
         log(line)
+    if is_again:
+        with TemporaryDirectory() as again:
+            write_known_items(made, Path(again))
+            if filecmp.cmpfiles(output, again, names, shallow=False)[0] != names:
+                fix = Message("Choose another one, or pass {overwrite}.", overwrite=True)
+                raise ParameterError("output", output, "has topics of other documents, or another share of them", fix)
+        log(f"{output} is up to date")
+        return
     with atomic_directory(output, options.overwrite, is_made) as directory:
         write_known_items(made, directory)
     log(f"Wrote {output}. Next: milco encode --encoder NAME --corpus {output / CORPUS}")

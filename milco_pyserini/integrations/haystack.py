@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from haystack import Document, component
-from haystack.dataclasses import SparseEmbedding
-
+from milco_pyserini.errors import needed
 from milco_pyserini.integrations.retrieval import VectorAdapter, find_documents
 from milco_pyserini.search import Searcher
+
+with needed("'.[haystack]'"):
+    from haystack import Document, component
+    from haystack.dataclasses import SparseEmbedding
 
 
 @component

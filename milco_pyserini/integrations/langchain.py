@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
-
+from milco_pyserini.errors import needed
 from milco_pyserini.integrations.retrieval import find_documents
 from milco_pyserini.search import Searcher
+
+with needed("'.[langchain]'"):
+    from langchain_core.documents import Document
+    from langchain_core.retrievers import BaseRetriever
 
 
 class LangChainRetriever(BaseRetriever):

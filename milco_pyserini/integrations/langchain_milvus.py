@@ -1,8 +1,10 @@
 """Sparse vectors for langchain-milvus."""
 
-from langchain_milvus.utils.sparse import BaseSparseEmbedding
-
+from milco_pyserini.errors import needed
 from milco_pyserini.integrations.retrieval import VectorAdapter
+
+with needed("langchain-milvus"):
+    from langchain_milvus.utils.sparse import BaseSparseEmbedding
 
 
 class MilvusSparseEmbeddings(VectorAdapter, BaseSparseEmbedding):

@@ -1,8 +1,10 @@
 """Sparse vectors for langchain-qdrant."""
 
-from langchain_qdrant import SparseEmbeddings, SparseVector
-
+from milco_pyserini.errors import needed
 from milco_pyserini.integrations.retrieval import VectorAdapter
+
+with needed("langchain-qdrant"):
+    from langchain_qdrant import SparseEmbeddings, SparseVector
 
 
 class QdrantSparseEmbeddings(VectorAdapter, SparseEmbeddings):

@@ -24,19 +24,16 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, as_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import Message, MilcoError, shown, validate_name
+from milco_pyserini.errors import Message, MilcoError, needed, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector
 
-try:
+with needed("'.[pyterrier]'"):
+    import pandas as pd
     import pyterrier as pt
-except ModuleNotFoundError:
-    raise MilcoError("PyTerrier is not installed", "Run pip install '.[pyterrier]'") from None
-
-import pandas as pd
 
 _TEXTS = ("text", "title", "contents")
 _FORMAT = {"type": "sparse_index", "format": "milco", "package_hint": "milco-pyserini"}

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import orjson
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
@@ -32,10 +32,12 @@ from milco_pyserini.errors import (
     shown,
     unknown_name,
     validate_name,
+    validate_unique,
 )
 from milco_pyserini.explain.explanation import compare, explanation_fragment
 from milco_pyserini.explain.render import content_security_policy, render
 from milco_pyserini.io.manifest import DamagedError
+from milco_pyserini.options import value_types
 from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
@@ -60,6 +62,7 @@ from milco_pyserini.serve.service import (
     MAX_QUERY_CHARACTERS,
     Busy,
     SearchService,
+    ServedRequest,
     document_json,
     query_text,
     served_request,
@@ -118,6 +121,7 @@ def create_app(
         title="milco serve",
         version=__version__,
         description=f"Search {service.title}, encoded by {service.about.encoder}.",
+        dependencies=[Depends(_validate_unrepeated)],
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
@@ -357,6 +361,13 @@ class _Guard:
             if int(size) > MAX_BODY_BYTES:
                 return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {MAX_BODY_BYTES:,} bytes"
         return None
+
+
+async def _validate_unrepeated(request: Request) -> None:
+    """Raise MilcoError if a parameter of one value is given twice: the last one would count."""
+    several = {name for name, (_, is_list) in value_types(ServedRequest).items() if is_list}
+    several |= {"doc"} if request.url.path == _PAGE else set()
+    validate_unique("parameter", [name for name, _ in request.query_params.multi_items() if name not in several])
 
 
 def _access_line(scope: Scope, status: int, seconds: float) -> str:

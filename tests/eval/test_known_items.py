@@ -93,7 +93,9 @@ def test_splits_sentences_of_any_script() -> None:
 
 
 def test_the_command_writes_what_others_read(tmp_path: Path, made: KnownItems, capfd: pytest.CaptureFixture) -> None:
-    """Corpus, topics and qrels are the function's, and another output is not replaced unasked."""
+    """Corpus, topics and qrels are the function's. The same command once more has nothing to do, another one replaces
+    nothing unasked.
+    """
     docs, output = tmp_path / "docs.jsonl", tmp_path / "made"
     lines = (f'{{"id": "{one.id}", "title": "{one.title}", "text": "{one.text}", "lang": "en"}}\n' for one in TOWNS)
     docs.write_text("".join(lines))
@@ -101,5 +103,9 @@ def test_the_command_writes_what_others_read(tmp_path: Path, made: KnownItems, c
     assert list(open_topics(str(output / "topics.tsv"))) == made.topics
     assert open_qrels(str(output / "qrels.txt")) == made.qrels
     assert list(open_corpus(str(output / "corpus.jsonl"))) == made.documents
-    assert main(["--make", str(docs), "--output", str(output)]) == 2
-    assert "--overwrite" in capfd.readouterr().err
+    assert main(["--make", str(docs), "--output", str(output)]) == 0
+    assert capfd.readouterr().err.endswith(f"{output} is up to date\n")
+    assert main(["--make", str(docs), "--output", str(output), "--held-out", "0.5"]) == 2
+    assert f"--output {output}: has topics of other documents, or another share of them" in capfd.readouterr().err
+    assert main(["--make", str(docs), "--output", str(output), "--held-out", "0.5", "--overwrite"]) == 0
+    assert open_qrels(str(output / "qrels.txt")).keys() > made.qrels.keys()

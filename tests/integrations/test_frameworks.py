@@ -3,7 +3,9 @@
 The stores are the local modes of Qdrant and Milvus.
 """
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +59,31 @@ def test_a_text_that_is_not_available_names_the_parameters(sample: SimpleNamespa
     mentioned: list[str] = []
     named(error.value.hint, lambda parameter: mentioned.append(parameter.name) or "")
     assert mentioned == ["corpus", "store_documents"]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "fix"),
+    [
+        ("langchain", "langchain_core", "'.[langchain]'"),
+        ("langchain_milvus", "langchain_milvus", "langchain-milvus"),
+        ("langchain_qdrant", "langchain_qdrant", "langchain-qdrant"),
+        ("llama_index", "llama_index", "'.[llama-index]'"),
+        ("haystack", "haystack", "'.[haystack]'"),
+        ("pyterrier", "pyterrier", "'.[pyterrier]'"),
+    ],
+)
+def test_a_missing_framework_is_named_with_what_installs_it(
+    adapter: str, package: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its adapter is imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"milco_pyserini.integrations.{adapter}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MilcoError) as error:
+        importlib.import_module(f"milco_pyserini.integrations.{adapter}")
+    assert str(error.value).startswith(f"the package {package}")
+    assert str(error.value).endswith(f" is not installed. Run pip install {fix}.")
 
 
 def test_langchain_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace) -> None:

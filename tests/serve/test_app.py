@@ -348,6 +348,10 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
         ("/explain?q=x&docid=no", 404, "has no document 'no'"),
         ("/explain?q=x", 400, "docid"),
         ("/documents/no", 404, "has no document 'no'"),
+        ("/search?q=x&q=y", 400, "parameter q is given twice"),
+        ("/search?q=x&k=1&k=2", 400, "parameter k is given twice"),
+        ("/explain?q=x&docid=d01&docid=d02", 400, "parameter docid is given twice"),
+        ("/fields?values=1&values=2", 400, "parameter values is given twice"),
         ("/serach?q=x", 404, "there is nothing at '/serach': see /docs"),
     ],
 )
@@ -607,6 +611,7 @@ def test_a_hit_is_explained_on_demand(client: TestClient) -> None:
         (f"/?q=x{''.join(f'&doc={n}' for n in range(101))}", 400, "101 documents are named: up to 100"),
         ("/?q=%20", 200, "encoded by"),
         ("/?q=x&offset=5000", 400, "unknown parameter &#39;offset&#39;"),
+        ("/?q=x&q=y", 400, "parameter q is given twice"),
         ("/?q=x&lang=fr", 400, "unknown parameter &#39;lang&#39;: valid are balance, doc, filters, index, page, q"),
     ],
 )

@@ -3,14 +3,18 @@
 import ast
 import inspect
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from importlib import import_module
 from pathlib import Path
+from typing import get_overloads, get_type_hints
 
 import pytest
 
 import milco_pyserini
+from milco_pyserini.index import protocol
 
 SLOW = (
     "transformers sklearn pandas scipy.stats datasets tensorboard torch._dynamo torch.distributed.tensor sympy".split()
@@ -86,6 +90,27 @@ def test_modules_that_users_know_from_pyserini_are_commands(command: str) -> Non
     program = [sys.executable, "-m", f"milco_pyserini.{command}", "--help"]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"usage: milco {command} ")
+
+
+def test_type_checkers_know_a_hit() -> None:
+    """An element of Hits is a Hit, and a slice is Hits."""
+    returned = [get_type_hints(form, vars(protocol))["return"] for form in get_overloads(protocol.Hits.__getitem__)]
+    assert returned == [protocol.Hit, protocol.Hits]
+
+
+def test_type_checkers_find_an_editable_installation(tmp_path: Path) -> None:
+    """It is a path, not a hook of imports, which they do not run."""
+    root = Path(__file__).parents[1]
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "milco_pyserini/entry_points.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, tmp_path / name)
+    (tmp_path / "milco_pyserini" / "__init__.py").write_text('__version__ = "1.0"\n')
+    code = "from setuptools.build_meta import build_editable; print(build_editable('.'))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]) as wheel:
+        (path,) = (name for name in wheel.namelist() if ".dist-info/" not in name)
+        assert wheel.read(path).decode().split() == [str(tmp_path)]
 
 
 def test_importing_the_library_sets_nothing() -> None:

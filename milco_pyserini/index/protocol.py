@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,6 +172,12 @@ class Hits(Sequence[Hit]):
 
     def __len__(self) -> int:
         return len(self.docids)
+
+    @overload
+    def __getitem__(self, position: SupportsIndex) -> Hit: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> "Hits": ...
 
     def __getitem__(self, position: Any) -> Any:
         """Return a Hit; for a slice, Hits."""

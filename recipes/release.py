@@ -38,7 +38,9 @@ def command(options: ReleaseOptions) -> None:
         raise MilcoError(f"the working tree has changes: commit them first ({changes.splitlines()[0].strip()})")
     if _git("tag", "--list", tag):
         raise MilcoError(f"tag {tag} exists: a version is released once")
-    notes = release_notes(Path("CHANGELOG.md").read_text(encoding="utf-8"), version)
+    changelog = Path("CHANGELOG.md").read_text(encoding="utf-8")
+    notes = release_notes(changelog, version)
+    validate_citation(Path("CITATION.cff").read_text(encoding="utf-8"), changelog, version)
     with tempfile.TemporaryDirectory() as directory:
         # Builds the wheel, installs it in a new environment, and runs the pipeline there.
         if subprocess.call(["make", "smoke", f"WHEEL_VENV={directory}/venv"]):
@@ -67,6 +69,14 @@ def release_notes(changelog: str, version: str) -> str:
     if sections.get("[Unreleased]", "").strip():
         raise MilcoError(f"[Unreleased] in CHANGELOG.md has notes: move them to [{version}]")
     return sections[heading].strip()
+
+
+def validate_citation(citation: str, changelog: str, version: str) -> None:
+    """Raise MilcoError unless CITATION.cff names the version and its date in the changelog."""
+    _, _, day = next(line for line in changelog.splitlines() if line.startswith(f"## [{version}]")).partition(" - ")
+    for line in (f"version: {version}", f"date-released: {day}"):
+        if line not in citation.splitlines():
+            raise MilcoError(f"CITATION.cff is of another release: it needs the line {line!r}")
 
 
 def validate_wheel(wheel: Path, version: str) -> None:

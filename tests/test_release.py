@@ -9,7 +9,7 @@ import pytest
 from milco_pyserini.errors import MilcoError
 from recipes import release
 from recipes.budget import count_lines, over_budget
-from recipes.release import MAX_BYTES, release_notes, validate_wheel
+from recipes.release import MAX_BYTES, release_notes, validate_citation, validate_wheel
 
 VALID = "Metadata-Version: 2.1\nName: milco-pyserini\nVersion: 1.2.3\n"
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-12-01\n\n### Added\n\n- A.\n\n## [1.2.2]\n\n- B.\n"
@@ -34,6 +34,23 @@ def test_incomplete_notes_are_refused(given: str, changed: str, message: str) ->
     """A heading with a date, notes below it, and none left above."""
     with pytest.raises(MilcoError, match=message):
         release_notes(CHANGELOG.replace(given, changed), "1.2.3")
+
+
+def test_the_citation_is_of_the_release() -> None:
+    """It has the version and the date of the changelog."""
+    citation = "title: milco_pyserini\nversion: 1.2.3\ndate-released: 2026-12-01\n"
+    validate_citation(citation, CHANGELOG, "1.2.3")
+    for line in ("version: 1.2.3", "date-released: 2026-12-01"):
+        with pytest.raises(MilcoError, match=f"CITATION.cff is of another release: it needs the line '{line}'"):
+            validate_citation(citation.replace(line, line.replace("1", "2")), CHANGELOG, "1.2.3")
+
+
+def test_the_citation_is_of_a_release_with_notes() -> None:
+    """That of the last release, until the next one is prepared."""
+    root = Path(__file__).parents[1]
+    citation, changelog = ((root / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
+    version = next(line for line in citation.splitlines() if line.startswith("version: ")).removeprefix("version: ")
+    validate_citation(citation, changelog, version)
 
 
 def make_wheel(path: Path, metadata: str, *more: str) -> Path:

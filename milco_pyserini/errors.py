@@ -189,12 +189,14 @@ def shown(value: str, limit: int = 60) -> str:
 
 
 @contextmanager
-def needed(extra: str) -> Iterator[None]:
-    """Raise MilcoError if an import within the block lacks a package. extra: what pip installs."""
+def installed_by(extra: str) -> Iterator[None]:
+    """Raise MilcoError if an import within the block fails. extra: what pip installs."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        raise MilcoError(f"the package {error.name} is not installed", f"Run pip install {extra}.") from None
+    except ImportError as error:
+        is_missing = isinstance(error, ModuleNotFoundError)
+        what = f"the package {error.name} is not installed" if is_missing else str(error)
+        raise MilcoError(what, f"Run pip install {extra}.") from None
 
 
 def require_package(package: str, extra: str, user: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.console import captured_stderr
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, installed_by
 from milco_pyserini.io.class_archive import archive_options
 
 JAVA_VERSION = 21
@@ -57,10 +57,8 @@ def start() -> None:
 def _start() -> None:
     # Pyserini 1.6 creates an OpenAI client when it is imported; some versions require a key for that.
     os.environ.setdefault("OPENAI_API_KEY", "unused")
-    try:
+    with installed_by("pyjnius"):
         import jnius_config
-    except ImportError:
-        raise MilcoError("pyjnius, the bridge to Java, is not installed", hint="Run pip install pyjnius") from None
     jar = None
     if not jnius_config.vm_running:
         home, jar = java_home(), anserini_jar()

@@ -46,7 +46,7 @@ def test_the_citation_is_of_the_release() -> None:
 
 
 def test_the_citation_is_of_a_release_with_notes() -> None:
-    """That of the last release, until the next one is prepared."""
+    """The last release, until the next one is prepared."""
     root = Path(__file__).parents[1]
     citation, changelog = ((root / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
     version = next(line for line in citation.splitlines() if line.startswith("version: ")).removeprefix("version: ")

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from milco_pyserini.console import counted, duration, log
-from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachable
+from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachable, installed_by
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.directory import report
 from milco_pyserini.export.faults import server_errors
@@ -182,10 +182,8 @@ def _write(server: Server, batches: Iterable[list[ImpactDocument]], only_missing
 
 def client(module: str, extra: str) -> Any:
     """Return the module of a server's client. Raises MilcoError, which names the extra, if it is missing."""
-    try:
+    with installed_by(f"'.[{extra}]'"):
         imported = importlib.import_module(module)
-    except ImportError:
-        raise MilcoError(f"the client {module} is not installed", f"Run pip install '.[{extra}]'.") from None
     # It logs errors, which fill() reports. Set now, because importing it sets it, too.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     return imported

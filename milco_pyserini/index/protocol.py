@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.encode.devices import require_devices
-from milco_pyserini.errors import MilcoError, ParameterError, unknown_name
+from milco_pyserini.errors import MilcoError, ParameterError, installed_by, unknown_name
 from milco_pyserini.index.capabilities import Capability, require
 from milco_pyserini.index.documents import (
     MAX_VALUE_BYTES,
@@ -203,10 +203,8 @@ class Hits(Sequence[Hit]):
 
         If documents are ranked by their best passage, the column passage has its id. Raises MilcoError without pandas.
         """
-        try:
+        with installed_by("pandas"):
             import pandas
-        except ImportError:
-            raise MilcoError("to_frame() needs pandas: pip install pandas") from None
         columns = ["rank", "docid", "score", "share", *([] if self.passages is None else ["passage"]), "title", "text"]
         rows: list[dict[str, Any]] = []
         for rank, hit in enumerate(self, start=1):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from milco_pyserini.errors import needed
+from milco_pyserini.errors import installed_by
 from milco_pyserini.integrations.retrieval import VectorAdapter, find_documents
 from milco_pyserini.search import Searcher
 
-with needed("'.[haystack]'"):
+with installed_by("'.[haystack]'"):
     from haystack import Document, component
     from haystack.dataclasses import SparseEmbedding
 

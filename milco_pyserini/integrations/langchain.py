@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from milco_pyserini.errors import needed
+from milco_pyserini.errors import installed_by
 from milco_pyserini.integrations.retrieval import find_documents
 from milco_pyserini.search import Searcher
 
-with needed("'.[langchain]'"):
+with installed_by("'.[langchain]'"):
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 

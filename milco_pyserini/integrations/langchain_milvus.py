@@ -1,9 +1,9 @@
 """Sparse vectors for langchain-milvus."""
 
-from milco_pyserini.errors import needed
+from milco_pyserini.errors import installed_by
 from milco_pyserini.integrations.retrieval import VectorAdapter
 
-with needed("langchain-milvus"):
+with installed_by("langchain-milvus"):
     from langchain_milvus.utils.sparse import BaseSparseEmbedding
 
 

@@ -1,9 +1,9 @@
 """Sparse vectors for langchain-qdrant."""
 
-from milco_pyserini.errors import needed
+from milco_pyserini.errors import installed_by
 from milco_pyserini.integrations.retrieval import VectorAdapter
 
-with needed("langchain-qdrant"):
+with installed_by("langchain-qdrant"):
     from langchain_qdrant import SparseEmbeddings, SparseVector
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from milco_pyserini.errors import needed
+from milco_pyserini.errors import installed_by
 from milco_pyserini.integrations.retrieval import VectorAdapter, find_documents
 from milco_pyserini.search import Searcher
 
-with needed("'.[llama-index]'"):
+with installed_by("'.[llama-index]'"):
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 

@@ -24,14 +24,14 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.defaults import DEFAULT_ENCODER
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder, as_encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.errors import Message, MilcoError, needed, shown, validate_name
+from milco_pyserini.errors import Message, MilcoError, installed_by, shown, validate_name
 from milco_pyserini.index.directory import is_index
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector
 
-with needed("'.[pyterrier]'"):
+with installed_by("'.[pyterrier]'"):
     import pandas as pd
     import pyterrier as pt
 

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from milco_pyserini.console import log
-from milco_pyserini.errors import MilcoError, ParameterError, parameter
+from milco_pyserini.errors import MilcoError, ParameterError, installed_by, parameter
 from milco_pyserini.io.files import STDOUT
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.memory import Memory
@@ -108,10 +108,8 @@ def serve_stdio(
     index: str | Path | Sequence[str | Path], threads: int = 2, memory: bool = False, **opened: Any
 ) -> None:
     """Answer one agent by MCP on stdin and stdout until stdin is closed. Arguments as for serve()."""
-    try:
+    with installed_by("'.[serve]'"):
         from milco_pyserini.serve.agents import create_mcp_server
-    except ImportError as error:
-        raise ParameterError("mcp", None, f"needs the package mcp 2 ({error}): pip install '.[serve]'") from None
     with contextlib.closing(SearchService(IndexSnapshot.open(index, **opened), threads)) as service:
         server = create_mcp_server(service, Memory(service) if memory else None)
         log(f"Serving {service.opened.searcher.name} by MCP on stdin and stdout")

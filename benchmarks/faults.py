@@ -33,6 +33,7 @@ inputs: runs commands on the inputs of broken_inputs.py. A command must end in t
 server: searches an index of a server that plays the answers of evil_server.py, explains its hits, fills and serves it.
     A command must end in time and memory, with the results of an honest server or with exit code 2 and one line that
     names the server; no secret may be printed, stored or sent to a host that the user did not name.
+The suites of attack_faults.py are described there: connections, ranges, values, site, headers, impacts and plugins.
 checkpoints: loads those of broken_checkpoints.py. Each must be rejected in one line that names it, before it encodes.
 
 The exit code is 1 if a fault was not handled. SUITES holds the suites that run a Case, STATE_SUITES those with commands
@@ -60,6 +61,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+from attack_faults import ATTACKS, SELF_CONTAINED, Row
 from broken_checkpoints import CHECKPOINTS, PIECES, Change, load_checkpoint, write_checkpoint
 from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
 from server_faults import server_trials
@@ -81,7 +83,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
 INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "server", "memory", "adapt")
+STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "memory", "adapt", "server", *ATTACKS)
 SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
 # Limits within which an invalid input must be rejected: seconds, and bytes of memory.
 _TIMEOUT = 120.0
@@ -396,9 +398,11 @@ def planted(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
             yield name, Trial(f"{module}.py in the working directory", problem)
 
 
-def server(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Play the answers of a malicious or a failing server."""
-    for kind, fault, problem in server_trials(workdir, inputs, _run):
+def attack(
+    trials: Callable[[Path, Path, Any], Iterator[Row]], workdir: Path, inputs: Path
+) -> Iterator[tuple[str, Trial]]:
+    """Run a suite of another module."""
+    for kind, fault, problem in trials(workdir, inputs, _run):
         yield kind, Trial(fault, problem)
 
 
@@ -518,8 +522,9 @@ async def _write_notes(notes: Path, name: str, output: Any) -> None:
             output.write(f"forgotten {ids.pop(0)}\n")
 
 
+_ATTACKS = [partial(attack, trials) for trials in (server_trials, *ATTACKS.values())]
 STATE_SUITES = dict(
-    zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, server, memory, adapt), strict=True)
+    zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, memory, adapt, *_ATTACKS), strict=True)
 )
 _UPDATED = ("lucene", "exact", "qdrant")
 _RERUN = {
@@ -639,8 +644,9 @@ def command(options: FaultOptions) -> list[Trial]:
     sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="milco-faults-") as directory:
         inputs = Path(directory) / "inputs"
-        write_inputs(inputs)
         suites = options.suite or SUITE_NAMES
+        if not set(suites) <= set(SELF_CONTAINED):
+            write_inputs(inputs)
         for case in cases if SUITES.keys() & set(suites) else ():
             reference = find_reference(case, inputs)
             for suite in suites:

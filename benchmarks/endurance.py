@@ -1,13 +1,12 @@
-"""Encode, index, search and serve for an hour under kills, full disks and invalid inputs, in random order.
+"""Encode, index, search and serve for an hour under kills and full disks in random order.
 
 python benchmarks/endurance.py --minutes 60
 
 Each fault is one of faults.py: a command is killed before a random file operation or at a random moment, finds a disk
-that is full from a random operation on, or for files above a size, or reads an invalid input. The same command then has
-to succeed with the bytes of a run without faults. Meanwhile milco serve answers a client without a pause; it is killed
-now and then, too, and has to answer as before once it is started again. Every answer is compared with milco search.
-Memory is what this process and the server have resident after a tenth of the time and at the end; the exit code is 1 if
-a fault was not handled.
+that is full from a random operation on, or for files above a size. The same command then has to succeed with the bytes
+of a run without faults. Meanwhile milco serve answers a client without a pause; it is killed now and then, too, and has
+to answer as before once it is started again. Every answer is compared with milco search. Memory is what this process
+and the server have resident after a tenth of the time and at the end; the exit code is 1 if a fault was not handled.
 """
 
 import asyncio
@@ -21,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broken_inputs import InvalidInput, invalid_inputs
 from faults import (
     CASES,
     SEED,
@@ -34,7 +32,6 @@ from faults import (
     inject,
     killing,
     preload,
-    run_invalid_input,
     without_space,
     write_inputs,
 )
@@ -50,15 +47,14 @@ from milco_pyserini.options import option
 # Requests between two looks at the clock and at the server's memory.
 REQUESTS = 100
 _SIZES = 0.95
-KILL, MOMENT, FULL, LARGE, INPUT, SERVER = (
+KILL, MOMENT, FULL, LARGE, SERVER = (
     "killed before a file operation",
     "killed at a moment",
     "disk full from an operation on",
     "disk full for large files",
-    "invalid input",
     "server killed",
 )
-_COMMAND_FAULTS = (KILL, MOMENT, FULL, LARGE, INPUT)
+_COMMAND_FAULTS = (KILL, MOMENT, FULL, LARGE)
 
 
 @dataclass(frozen=True)
@@ -117,14 +113,10 @@ def serve_and_ask(directory: Path, interval: float, ready: Any, ended: Any, resu
     results.put(Served(answers.report(), refused, kills, memory))
 
 
-def random_fault(
-    kind: str, references: dict[FaultCase, Reference], inputs: list[InvalidInput], draw: random.Random
-) -> Trial:
+def random_fault(kind: str, references: dict[FaultCase, Reference], draw: random.Random) -> Trial:
     """Inject a fault of a kind at a random place."""
     case, reference = draw.choice(list(references.items()))
     operation = draw.randint(1, max(1, reference.operations))
-    if kind == INPUT:
-        return run_invalid_input(draw.choice(inputs), reference.inputs)
     if kind == KILL:
         return inject(case, reference, f"{kind}: {case.name}, {operation}", after_kill, fault=killing(operation))
     if kind == MOMENT:
@@ -157,12 +149,11 @@ def command(options: EnduranceOptions) -> list[Trial]:
         while not ready.wait(1):
             if not client.is_alive():
                 raise MilcoError("the sample could not be indexed: see above")
-        broken = list(invalid_inputs())
         seconds = 60 * options.minutes
         progress, started = Progress("faults"), time.monotonic()
         while time.monotonic() - started < seconds:
             kind = draw.choice(_COMMAND_FAULTS)
-            trial = random_fault(kind, references, broken, draw)
+            trial = random_fault(kind, references, draw)
             trials[kind].append(trial)
             progress.add(1)
             if trial.problem:

@@ -1,4 +1,4 @@
-"""Inject faults into commands: kills, full disks, damaged, mixed and replaced files, invalid inputs and checkpoints.
+"""Inject faults that no test does: kills, full disks, malicious servers, attacks on servers, pages and plug-ins.
 
 python benchmarks/faults.py
 python benchmarks/faults.py --suite kills --case encode "index exact" --every 5
@@ -12,36 +12,23 @@ kills, disk: after each fault the same command runs again. It must succeed and l
     faults (where these two differ, a file of the same name) and no other files, hidden ones included. In between, an
     output under its final name must be complete, and a full disk must be reported in one line with the path and the
     fix.
-flips: flips single bits of an output, and truncates, empties, extends and removes its files, one at a time. milco
-    verify must name the file; reading the output must give the same results or an error of one line.
-manifests: removes fields of a manifest, or changes their types; its checksum is right.
-copied: copies an index over an older one, as rsync and tar do. A search must answer from the new one or name what to
-    remove, and so must milco verify.
-updated: flips bits of an index and updates it. The update, or milco verify after it, must report the damage.
-opened: replaces an index by its update between two steps of a search that opens it. The hits must be those of one of
-    the two.
-rerun: runs a command again that has succeeded, next to leftovers of a killed run. It must succeed, change nothing and
-    remove the leftovers.
 memory: kills pairs of agents that write one memory of milco serve at random moments, 100 agents in all. Notes that were
     acknowledged must be there, those that were forgotten must not, and the memory must be intact.
 adapt: kills milco adapt at 20 random moments, from reading to the last file, and runs it again. The model, its card and
     its report must be those of a run that was not killed. The model is kept whether it has gained or not.
-planted: runs commands that start other processes in a directory with modules that have the names of others. None may
-    be imported.
-inputs: runs commands on the inputs of broken_inputs.py. A command must end in time with exit code 2 and one line that
-    names the input, and leave no files.
 server: searches an index of a server that plays the answers of evil_server.py, explains its hits, fills and serves it.
     A command must end in time and memory, with the results of an honest server or with exit code 2 and one line that
     names the server; no secret may be printed, stored or sent to a host that the user did not name.
 The suites of attack_faults.py are described there: connections, ranges, values, site, headers, impacts and plugins.
-checkpoints: loads those of broken_checkpoints.py. Each must be rejected in one line that names it, before it encodes.
+
+Damaged and mixed files, invalid inputs and checkpoints, and commands that run again are tested (tests/contract,
+tests/model/test_model_faults.py).
 
 The exit code is 1 if a fault was not handled. SUITES holds the suites that run a Case, STATE_SUITES those with commands
 of their own.
 """
 
 import asyncio
-import contextlib
 import errno
 import itertools
 import os
@@ -61,18 +48,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from attack_faults import ATTACKS, SELF_CONTAINED, Row
-from broken_checkpoints import CHECKPOINTS, PIECES, Change, load_checkpoint, write_checkpoint
-from broken_inputs import COMMANDS, InvalidInput, invalid_inputs
+from attack_faults import ATTACKS, CHECKPOINT, SELF_CONTAINED, Row
 from server_faults import server_trials
 
 from milco_pyserini.cli.main import MAINS
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
+from milco_pyserini.corpora import open_corpus
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import PARTIAL
-from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.options import option
 
 SEED = 20261
@@ -82,17 +67,12 @@ _OPERATIONS = (*_NEEDS_SPACE, "os.rename", "os.remove", "os.rmdir", "os.truncate
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _COUNT_PREFIX = b"\0operations "
 _SIZE_LIMITS = (0.0, 0.1, 0.5, 0.9)
-INPUTS, CHECKPOINT_SUITE = "inputs", "checkpoints"
-STATE_SUITE_NAMES = ("copied", "updated", "opened", "rerun", "planted", "memory", "adapt", "server", *ATTACKS)
-SUITE_NAMES = ("kills", "disk", "flips", "manifests", *STATE_SUITE_NAMES, INPUTS, CHECKPOINT_SUITE)
-# Limits within which an invalid input must be rejected: seconds, and bytes of memory.
-_TIMEOUT = 120.0
-_MEMORY = 16 << 30
+STATE_SUITE_NAMES = ("memory", "adapt", "server", *ATTACKS)
+SUITE_NAMES = ("kills", "disk", *STATE_SUITE_NAMES)
 # Pairs of agents that are killed, and the most steps of the first of a pair.
 _PAIRS, _STEPS = 50, 6
 # Adaptations that are killed.
 _ADAPTATIONS = 20
-_OTHER_VALUES: tuple[Any, ...] = (None, "x", 1.5, -1, [], {}, True, [1], 10**15)
 
 
 @dataclass(frozen=True)
@@ -106,7 +86,6 @@ class FaultCase:
         every: faults are injected at every n-th file operation.
         moments: number of kills spread over the time of a run.
         varies: directories of `out` whose content differs between runs.
-        reads: a command that reads `out` and writes `again`.
     """
 
     name: str
@@ -116,18 +95,15 @@ class FaultCase:
     every: int = 1
     moments: int = 0
     varies: tuple[str, ...] = ()
-    reads: str = ""
 
 
-_TERMS = "search --index out --topics {inputs}/topics --output again"
 CASES = (
     FaultCase(
         "encode",
         "encode --corpus {inputs}/corpus.jsonl --encoder mini --part-size 10 --output out",
         resumes=True,
-        reads="index --vectors out --engine exact --output again",
     ),
-    FaultCase("index exact", "index --vectors {inputs}/vectors --engine exact --output out", reads=_TERMS),
+    FaultCase("index exact", "index --vectors {inputs}/vectors --engine exact --output out"),
     FaultCase(
         "index exact --overwrite",
         "index --vectors {inputs}/vectors --engine exact --output out --overwrite",
@@ -138,14 +114,12 @@ CASES = (
         "index --vectors {inputs}/vectors --engine lucene --output out",
         every=4,
         moments=8,
-        reads=_TERMS,
     ),
     FaultCase(
         "index seismic",
         "index --vectors {inputs}/vectors --engine seismic --output out",
         every=4,
         moments=8,
-        reads=_TERMS,
     ),
     FaultCase("index update exact", "index update --index out --vectors {inputs}/more", replaces="index"),
     FaultCase("index update exact --delete", "index update --index out --delete {inputs}/ids0", replaces="index"),
@@ -247,155 +221,7 @@ def disk(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
         yield inject(case, reference, f"files of at most {limit:,} bytes", after_full, limit=limit)
 
 
-def flips(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
-    """Flip 10 single bits of each output file, and truncate, extend, remove and empty it."""
-    with _complete_output(case, reference) as (workdir, expected):
-        for path in sorted(
-            path for path in (workdir / "out").rglob("*") if path.is_file() and path.name != "write.lock"
-        ):
-            content, draw = path.read_bytes(), random.Random(SEED)
-            damages: dict[str, bytes | None] = {}
-            for _ in range(10 if content else 0):
-                bit, changed = draw.randrange(8 * len(content)), bytearray(content)
-                changed[bit // 8] ^= 1 << bit % 8
-                damages[f"bit {bit:,} flipped"] = bytes(changed)
-            damages |= {"truncated": content[: len(content) // 2], "extended": content + b"\0", "removed": None}
-            damages |= {"emptied": b""} if content else {}
-            for what, damaged in list(damages.items())[::every]:
-                path.unlink()
-                if damaged is not None:
-                    path.write_bytes(damaged)
-                fault, ended = f"{path.relative_to(workdir)}, {what}", _run(["verify", "out"], workdir)
-                found = ended.code == 2 and path.name in ended.printed
-                yield Trial(f"{fault}, verified", "" if found else f"not detected: {_last_line(ended)}")
-                yield Trial(f"{fault}, read", _misread(case, reference, workdir, expected))
-            path.write_bytes(content)
-
-
-def manifests(case: FaultCase, reference: Reference, every: int) -> Iterator[Trial]:
-    """Remove each field of a manifest, and replace it by values of other types."""
-    with _complete_output(case, reference) as (workdir, _):
-        manifest = read_checked(workdir / "out" / "manifest.json")
-        changes = []
-        for section in ("", "vectors", "texts"):
-            fields: Any = manifest if not section else manifest.get(section)
-            for key in fields if isinstance(fields, dict) else ():
-                others: list[dict] = [{name: value for name, value in fields.items() if name != key}]
-                others += [fields | {key: value} for value in _OTHER_VALUES]
-                where = f"{section}.{key}".removeprefix(".")
-                changes += [(where, manifest | {section: other} if section else other) for other in others]
-        for where, changed in changes[::every]:
-            write_checked(workdir / "out" / "manifest.json", changed)
-            yield Trial(f"{where} changed", _misread(case, reference, workdir, None))
-
-
-SUITES = {"kills": kills, "disk": disk, "flips": flips, "manifests": manifests}
-
-
-def copied(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Copy a new index over one that was built of other documents and updated 0 to 2 times."""
-    for engine in ("lucene", "qdrant", "exact"):
-        new = _build(workdir / engine, inputs / "vectors", engine)
-        for count in range(3 if engine in _UPDATED else 1):
-            old = _build(workdir / f"{engine}{count}", inputs / "more", engine)
-            for number in range(count):
-                _milco(workdir, f"index update --index {old.name} --delete {inputs}/ids{number}")
-            yield engine, _mixed(workdir, f"over one with {counted(count, 'update')}", new, old, inputs)
-    sharded = _build(workdir / "sharded", inputs / "vectors", "exact", shards=2)
-    yield "exact", _mixed(workdir, "shards over one", sharded, _build(workdir / "o", inputs / "more", "exact"), inputs)
-    old = _build(workdir / "old", inputs / "more", "exact", shards=2)
-    yield "exact", _mixed(workdir, "over shards", workdir / "exact", old, inputs)
-
-
-def updated(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Flip single bits of the largest files of an index, then update it."""
-    for engine in _UPDATED:
-        intact = _build(workdir / engine, inputs / "vectors", engine)
-        draw = random.Random(SEED)
-        # Without the zeros that fill Qdrant's files.
-        contents = {path: path.read_bytes().rstrip(b"\0") for path in intact.rglob("*") if path.is_file()}
-        files = sorted((path for path in contents if contents[path]), key=lambda path: -path.stat().st_size)
-        for file in files[:8]:
-            damaged = Path(shutil.copytree(intact, workdir / "damaged")) / file.relative_to(intact)
-            content = contents[file]
-            place = draw.randrange(len(content))
-            with damaged.open("r+b") as handle:
-                handle.seek(place)
-                handle.write(bytes([content[place] ^ 1 << draw.randrange(8)]))
-            command = f"index update --index damaged --delete {inputs}/ids0"
-            reported = _run(command.split(), workdir).code == 2 or _run(["verify", "damaged"], workdir).code == 2
-            problem = "" if reported else "the damage has a new checksum"
-            yield engine, Trial(f"{file.relative_to(intact)}, bit of byte {place:,} flipped", problem)
-            shutil.rmtree(workdir / "damaged")
-
-
-def opened(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Replace an index while a search opens it: before its files are compared, and before they are opened."""
-    from milco_pyserini.index import Index, find_engine
-
-    search = f"search --index out --topics {inputs}/topics --k 1000 --output again"
-    for engine in ("lucene", "qdrant", "exact"):
-        old = _build(workdir / f"{engine}-old", inputs / "vectors", engine)
-        new = Path(shutil.copytree(old, workdir / f"{engine}-new"))
-        if engine in _UPDATED:
-            _milco(workdir, f"index update --index {new.name} --vectors {inputs}/more")
-        else:
-            new = _build(workdir / f"{engine}-more", inputs / "more", engine)
-        answers = []
-        for index in (old, new):
-            shutil.copytree(index, workdir / "out")
-            _milco(workdir, search)
-            answers.append((workdir / "again").read_bytes())
-            shutil.rmtree(workdir / "out")
-            (workdir / "again").unlink()
-        for owner, name in ((Index, "searcher"), (type(find_engine(engine)), "open")):
-            shutil.copytree(old, workdir / "out")
-            shutil.copytree(new, workdir / "next")
-            ended = _run(search.split(), workdir, prepare=partial(_before, owner, name, workdir))
-            run = (workdir / "again").read_bytes() if ended.code == 0 else b""
-            problem = ""
-            if ended.code not in (0, 2) or (ended.code == 2 and "run the command again" not in ended.printed):
-                problem = f"ended with {ended.code}: {_last_line(ended)}"
-            elif ended.code == 0 and run not in answers:
-                problem = "hits of neither index, and no error"
-            yield engine, Trial(f"replaced before {owner.__name__}.{name}", problem)
-            for left in ("out", "last"):
-                shutil.rmtree(workdir / left)
-            (workdir / "again").unlink(missing_ok=True)
-
-
-def rerun(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Run commands twice."""
-    for name, line in _RERUN.items():
-        for engine in _UPDATED if name.startswith("update") else [""]:
-            place, command = Path(tempfile.mkdtemp(dir=workdir)), line.format(inputs=inputs)
-            if engine:
-                _build(place / "out", inputs / "vectors", engine)
-            first = _run(command.split(), place)
-            before = _contents(place)
-            output = next(place.glob("out/shard-*"), place / "out")
-            left = output.with_name(f".{output.name}{PARTIAL}1")
-            left.mkdir(parents=True)
-            os.utime(left, (0, 0))
-            ended = first if first.code else _run(command.split(), place)
-            problem = ""
-            if ended.code:
-                problem = f"ended with {ended.code}: {_last_line(ended)}"
-            elif _contents(place) != before:
-                problem = "changed its output, or left hidden files"
-            yield name, Trial(f"run again {engine}".strip(), problem)
-
-
-def planted(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
-    """Plant a module in the working directory."""
-    for number, (name, line) in enumerate(_PLANTED.items()):
-        for module in _MODULES:
-            place = workdir / f"{number}-{module}"
-            place.mkdir()
-            (place / f"{module}.py").write_text("open('IMPORTED', 'w').close()\n")
-            _run(line.format(inputs=inputs).split(), place, moment=_TIMEOUT)
-            problem = "was imported" if (place / "IMPORTED").exists() else ""
-            yield name, Trial(f"{module}.py in the working directory", problem)
+SUITES = {"kills": kills, "disk": disk}
 
 
 def attack(
@@ -452,14 +278,15 @@ def adapt(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
 
     # A forked process has no other threads than the one that forked.
     torch.set_num_threads(1)
-    write_checkpoint(workdir / "tiny")
     draw = random.Random(SEED)
+    sample = itertools.islice(open_corpus("sample"), 60)
+    words = sorted({word for document in sample for word in document.contents.split()})
     with (workdir / "docs.jsonl").open("wb") as file:
         for number in range(120):
-            title, *texts = (" ".join(f"w{draw.randrange(PIECES)}" for _ in range(9)) for _ in range(6))
+            title, *texts = (" ".join(draw.choices(words, k=9)) for _ in range(6))
             record = {"id": f"d{number}", "title": title, "text": ". ".join(texts) + ".", "lang": "en"}
             file.write(orjson.dumps(record) + b"\n")
-    line = f"adapt {workdir}/docs.jsonl --encoder {workdir}/tiny --held-out .25 --steps 6 --batch-size 4 --device cpu "
+    line = f"adapt {workdir}/docs.jsonl --encoder {CHECKPOINT} --held-out .25 --steps 6 --batch-size 4 --device cpu "
     arguments = [*line.split(), "--output", "out"]
 
     def run(place: Path, moment: float = 0) -> CommandResult:
@@ -523,116 +350,7 @@ async def _write_notes(notes: Path, name: str, output: Any) -> None:
 
 
 _ATTACKS = [partial(attack, trials) for trials in (server_trials, *ATTACKS.values())]
-STATE_SUITES = dict(
-    zip(STATE_SUITE_NAMES, (copied, updated, opened, rerun, planted, memory, adapt, *_ATTACKS), strict=True)
-)
-_UPDATED = ("lucene", "exact", "qdrant")
-_RERUN = {
-    **{
-        f"index {engine}": f"index --vectors {{inputs}}/vectors --engine {engine} --output out"
-        for engine in ("lucene", "exact", "qdrant", "seismic")
-    },
-    "index --store": "index --vectors {inputs}/vectors --store --corpus {inputs}/corpus.jsonl --output out",
-    "index, a shard": "index --vectors {inputs}/vectors --engine exact --output out --shard-id 1 --shard-num 2",
-    "update --since": "index update --index out --since {inputs}/vectors --vectors {inputs}/more",
-    "update": "index update --index out --vectors {inputs}/other",
-    "update --delete": "index update --index out --delete {inputs}/ids0",
-    "update, empty --delete": "index update --index out --delete {inputs}/none",
-    "encode": "encode --corpus {inputs}/other.jsonl --encoder mini --output out",
-    "export": "export --vectors {inputs}/vectors --to elasticsearch --output out",
-}
-_PLANTED = {
-    "index seismic": "index --vectors {inputs}/vectors --engine seismic --output out",
-    "doctor": "doctor",
-    "encode, two processes": "encode --corpus {inputs}/other.jsonl --encoder mini --device cpu,cpu --output out",
-}
-_MODULES = ("os", "ctypes", "signal", "numpy", "milco_pyserini")
-
-
-def _milco(workdir: Path, line: str) -> None:
-    _expect_success(_run(line.split(), workdir), line)
-
-
-def _build(path: Path, vectors: Path, engine: str, shards: int = 1) -> Path:
-    """Build an index and return its path."""
-    for number in range(shards):
-        shard = f"--shard-id {number} --shard-num {shards}"
-        _milco(path.parent, f"index --vectors {vectors} --engine {engine} --output {path.name} {shard}")
-    return path
-
-
-def _mixed(workdir: Path, what: str, new: Path, old: Path, inputs: Path) -> Trial:
-    """Copy an index over an older one, search and verify it."""
-    search = f"search --topics {inputs}/topics --k 1000 --tag t"
-    _milco(workdir, f"{search} --index {new.name} --output expected --overwrite")
-    before = {path.relative_to(new) for path in new.rglob("*")}
-    left = [path for path in old.rglob("*") if path.is_file() and path.relative_to(old) not in before]
-    shutil.copytree(new, old, dirs_exist_ok=True)
-    ended = _run(f"{search} --index {old.name} --output found --overwrite".split(), workdir)
-    verified = _run(["verify", old.name], workdir)
-    if ended.code == 0 and (workdir / "found").read_bytes() != (workdir / "expected").read_bytes():
-        return Trial(what, "hits of the older index, and no error")
-    if ended.code not in (0, 2) or (ended.code == 2 and "remove" not in ended.printed):
-        return Trial(what, f"ended with {ended.code}: {_last_line(ended)}")
-    if left and not (verified.code == 2 and "remove" in _last_line(verified).lower()):
-        return Trial(what, f"verify does not name what to remove: {_last_line(verified)}")
-    return Trial(what, "")
-
-
-def _before(owner: Any, name: str, workdir: Path) -> None:
-    """Let the directory "next" take the place of "out" before a method is first called."""
-    method = getattr(owner, name)
-
-    def replaced(*arguments: Any) -> Any:
-        if (workdir / "next").exists():
-            (workdir / "out").rename(workdir / "last")
-            (workdir / "next").rename(workdir / "out")
-        return method(*arguments)
-
-    setattr(owner, name, replaced)
-
-
-def _contents(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """Return content and time of all files by path, and empty directories."""
-    return {
-        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else (b"", 0)
-        for path in directory.rglob("*")
-    }
-
-
-def run_invalid_input(broken: InvalidInput, inputs: Path) -> Trial:
-    """Run a command with an invalid input."""
-    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as name:
-        workdir, source = Path(name) / "work", Path(name) / "source"
-        workdir.mkdir()
-        source.mkdir()
-        values = {"inputs": inputs, "file": broken.write(source)}
-        arguments = [word.format(**values) for word in COMMANDS[broken.kind].split()]
-        ended = _run(arguments, workdir, moment=_TIMEOUT, memory=_MEMORY)
-        lines = [line for line in ended.printed.splitlines() if "error:" in line]
-        problem = ""
-        if ended.code == 0:
-            problem = "accepted"
-        elif ended.code != 2 or len(lines) != 1 or "Traceback" in ended.printed:
-            problem = f"ended with {ended.code}: {_last_line(ended)}"
-        elif broken.name not in lines[0]:
-            problem = f"does not name the input: {lines[0]}"
-        elif left := [path.name for path in workdir.iterdir()]:
-            problem = f"left {left[0]}"
-    return Trial(f"{broken.kind}: {broken.name}", problem)
-
-
-def load_invalid_checkpoint(name: str, change: Change, inputs: Path) -> Trial:
-    """Load an invalid checkpoint in this process."""
-    with tempfile.TemporaryDirectory(dir=inputs.parent, prefix="trial-") as workdir:
-        directory = Path(workdir) / "tiny"
-        shutil.copytree(inputs / "tiny", directory)
-        change(directory)
-        outcome, text = load_checkpoint(directory)
-        problem = "" if outcome == "rejected" else f"{outcome}: {text}"
-        if not problem and str(directory) not in text:
-            problem = f"does not name the checkpoint: {text}"
-    return Trial(name, problem)
+STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (memory, adapt, *_ATTACKS), strict=True))
 
 
 def command(options: FaultOptions) -> list[Trial]:
@@ -650,19 +368,10 @@ def command(options: FaultOptions) -> list[Trial]:
         for case in cases if SUITES.keys() & set(suites) else ():
             reference = find_reference(case, inputs)
             for suite in suites:
-                if suite in SUITES and (case.reads or suite not in ("flips", "manifests")):
+                if suite in SUITES:
                     trials += _report(suite, case.name, list(SUITES[suite](case, reference, options.every)))
         for suite in (name for name in STATE_SUITES if name in suites):
             trials += _run_state_suite(suite, inputs, options.every)
-        for kind in COMMANDS if INPUTS in suites else ():
-            some = [broken for broken in invalid_inputs() if broken.kind == kind]
-            trials += _report(INPUTS, kind, [run_invalid_input(broken, inputs) for broken in some[:: options.every]])
-        if CHECKPOINT_SUITE in suites:
-            write_checkpoint(inputs / "tiny")
-            changes = list(CHECKPOINTS.items())[:: options.every]
-            trials += _report(
-                CHECKPOINT_SUITE, "load", [load_invalid_checkpoint(*change, inputs) for change in changes]
-            )
     bad = [trial for trial in trials if trial.problem]
     sys.stdout.write(f"{counted(len(trials), 'fault')}, {len(bad)} not handled\n")
     return trials
@@ -708,12 +417,9 @@ def write_inputs(inputs: Path) -> None:
     (inputs / "other.jsonl").write_bytes(b"\n".join(records[:20]) + b"\n")
     more = [orjson.dumps({"id": f"e{number}", "contents": text}) for number, text in enumerate(texts)]
     (inputs / "more.jsonl").write_bytes(b"\n".join([*records, *more]) + b"\n")
-    # So many of a segment are deleted that Lucene writes it again, under another name.
-    for name, numbers in (("ids0", range(25)), ("ids1", range(25, 50)), ("none", range(0))):
+    for name, numbers in (("ids0", range(25)), ("ids1", range(25, 50))):
         (inputs / name).write_text("".join(f"d{number}\n" for number in numbers))
     (inputs / "topics.tsv").write_text("".join(f"q{n}\t{text[:20]}\n" for n, text in enumerate(texts[:5])), "utf-8")
-    (inputs / "run.txt").write_text("q0 Q0 d0 1 2 t\n")
-    (inputs / "qrels.txt").write_text("q0 0 d0 1\n")
     (inputs / "de-en.tsv").write_text("".join(f"das Haus {n}\tthe house {n}\n" for n in range(32)), "utf-8")
     for line in (
         "encode --corpus corpus.jsonl --encoder mini --output vectors --part-size 30",
@@ -782,36 +488,6 @@ def inject(case: FaultCase, reference: Reference, what: str, check: Callable[...
             problem = problem or f"the same command then ended with {again.code}: {_last_line(again)}"
         problem = problem or _difference(_tree(workdir, case), reference)
     return Trial(what, problem)
-
-
-@contextlib.contextmanager
-def _complete_output(case: FaultCase, reference: Reference) -> Iterator[tuple[Path, dict[str, bytes]]]:
-    """Yield a directory in which the case has run, and the results of reading its output."""
-    with _working_directory(case, reference.inputs) as name:
-        workdir = Path(name)
-        _expect_success(_run(_arguments(case, reference.inputs), workdir), case.arguments)
-        _expect_success(_read(case, reference, workdir), case.reads)
-        yield workdir, _results(workdir)
-
-
-def _read(case: FaultCase, reference: Reference, workdir: Path) -> CommandResult:
-    for path in workdir.glob("again*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return _run(case.reads.format(inputs=reference.inputs).split(), workdir)
-
-
-def _results(workdir: Path) -> dict[str, bytes]:
-    """Return the results of reading: a run, or the files of an index without its manifest."""
-    paths = [path for path in workdir.glob("again/*") if path.name != "manifest.json"]
-    return {path.name: path.read_bytes() for path in [*paths, workdir / "again"] if path.is_file()}
-
-
-def _misread(case: FaultCase, reference: Reference, workdir: Path, expected: dict[str, bytes] | None) -> str:
-    """Return the problem of reading a damaged output: a traceback, or different results without an error."""
-    ended = _read(case, reference, workdir)
-    if ended.code not in (0, 2) or "Traceback" in ended.printed:
-        return f"ended with {ended.code}: {_last_line(ended)}"
-    return "different results and no error" if ended.code == 0 and expected not in (None, _results(workdir)) else ""
 
 
 def after_kill(case: FaultCase, reference: Reference, ended: CommandResult, before: dict, after: dict) -> str:

@@ -14,7 +14,7 @@ from synthetic_stores import synthetic_queries
 from milco_pyserini.cli.main import main
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-# Names in benchmarks/evil_server.py, which has ten times as many.
+# Names in benchmarks/evil_server.py, which has further ones.
 REFUSED = (
     *("closed in the middle", "truncated JSON", "nested 100,000 deep", "a page with 200", "a page with 502"),
     *("401 as JSON", "413", "500 as JSON", "302 to another host", "302 to a file", "null", "a response is null"),

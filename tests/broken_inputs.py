@@ -1,4 +1,4 @@
-"""Invalid corpora, topics, qrels and runs for faults.py: each must be rejected in one line that names it."""
+"""Invalid corpora, topics, qrels and runs: each must be rejected in one line that names it."""
 
 import gzip
 import os
@@ -6,12 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMANDS = {
-    "corpus": "encode --corpus {file} --encoder mini --output out",
-    "topics": "search --index {inputs}/index --topics {file} --output out",
-    "qrels": "eval --run {inputs}/run.txt --qrels {file}",
-    "run": "eval --run {file} --qrels {inputs}/qrels.txt",
-}
+KINDS = ("corpus", "topics", "qrels", "run")
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ def invalid_inputs() -> Iterator[InvalidInput]:
     yield from _files("run", "txt", b"q0 Q0 d0 1 2 t\n", _RUNS)
     yield from _packed("run", "txt", b"q0 Q0 d0 1 2 t\n")
     yield InvalidInput("run", "MS MARCO with CR line ends.txt", b"1 7 1\r1 8 2\r")
-    for kind in COMMANDS:
+    for kind in KINDS:
         yield InvalidInput(kind, f"empty {kind}.txt", b"")
         yield InvalidInput(kind, f"blank {kind}.txt", b"\n \n\n")
         yield InvalidInput(kind, f"pipe {kind}.txt", Path("pipe"))

@@ -1,4 +1,4 @@
-"""Invalid checkpoints for faults.py: each must be rejected in one line that names it, before it encodes.
+"""Invalid checkpoints: each must be rejected in one line that names it, before it encodes.
 
 A tiny checkpoint of random weights is written, changed in one place, loaded, and encodes a text.
 """

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 Weights = dict[str, float]
 
@@ -95,17 +94,6 @@ def _unquoted(field: str) -> str:
     return re.sub(r"\\(.)", lambda found: {"t": "\t", "n": "\n", "r": "\r"}.get(found[1], found[1]), field)
 
 
-def vespa(directory: Path) -> tuple[dict[str, Weights], set[str]]:
-    """Return the documents that the feed puts, and the docids that it removes."""
-    documents, deleted = {}, set()
-    for operation in lines_of(directory, "documents.jsonl"):
-        if "put" in operation:
-            documents[operation["fields"]["docid"]] = operation["fields"]["terms"]
-        else:
-            deleted.add(unquote(operation["remove"].split("::")[1]))
-    return documents, deleted
-
-
 _CIFF = """
 name: "ciff.proto" syntax: "proto3"
 message_type { name: "Posting" field { name: "docid" number: 1 type: TYPE_INT32 }
@@ -183,6 +171,5 @@ READERS: dict[str, Callable[[Path], tuple[dict[str, Weights], set[str]]]] = {
     "parquet": parquet,
     "milvus": milvus,
     "pgvector": pgvector,
-    "vespa": vespa,
     "ciff": ciff,
 }

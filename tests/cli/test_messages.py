@@ -116,8 +116,8 @@ MESSAGES = {
         "milco export: error: --collection 'A b': must be a lower-case letter and up to 62 lower-case "
         "letters, digits and _, a name that every target accepts"
     ),
-    "export --to vespa --vectors vectors/a --url http://localhost": (
-        "milco export: error: --url http://localhost: Vespa cannot be filled while it runs, elasticsearch, milvus, "
+    "export --to ciff --vectors vectors/a --url http://localhost": (
+        "milco export: error: --url http://localhost: CIFF cannot be filled while it runs, elasticsearch, milvus, "
         "opensearch, pgvector and qdrant can. Omit it, and load the files as their README.md shows."
     ),
     "export --to ciff --vectors vectors/a --output notes": (

@@ -221,7 +221,7 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
 @pytest.mark.parametrize(
     ("target", "record", "message"),
     [
-        ("vespa", {}, "--store: Vespa cannot store documents, elasticsearch, milvus, "),
+        ("ciff", {}, "--store: CIFF cannot store documents, elasticsearch, milvus, "),
         ("qdrant", {"docid": "x"}, "--store: docid is Qdrant's docid. Rename that field"),
         ("milvus", {"text": "x" * 66_000}, "bytes of JSON, Milvus takes 65,536. Omit --store"),
     ],

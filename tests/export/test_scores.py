@@ -168,14 +168,12 @@ def test_milvus_lite(exported: Callable[[str], Path], best: Best, tmp_path: Path
     assert {name: [hit["distance"] for hit in hits] for name, hits in zip(names, found, strict=True)} == best
 
 
-@pytest.mark.parametrize("target", ["elasticsearch", "opensearch", "qdrant", "milvus", "vespa"])
+@pytest.mark.parametrize("target", ["elasticsearch", "opensearch", "qdrant", "milvus"])
 def test_requests_of_an_application_are_the_exported_queries(target: str, exported: Callable[[str], Path]) -> None:
     """Texts encoded one by one, with the encoder of the documents."""
     directory, encoder = exported(target), MilcoQueryEncoder(CHECKPOINT).with_views(["pivot"])
     if target in ("elasticsearch", "opensearch"):
         bodies = lines_of(directory, "queries.ndjson")[1::2]
-    elif target == "vespa":
-        bodies = lines_of(directory, "queries.jsonl")
     elif target == "qdrant":
         bodies = list(queries_of(directory).values())
     else:

@@ -49,7 +49,7 @@ CHECKPOINT = f"{ROOT}/tests/data/golden/ckpt_distillation"
 SEED = 20264
 
 
-def _in_process(work: Callable[..., list[Row]], *arguments: Any) -> list[Row]:
+def _in_process(work: Callable[..., list[Any]], *arguments: Any) -> list[Any]:
     """Run a function in a process of its own: commands that are forked later must not inherit Java or threads."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, arguments)
@@ -362,7 +362,7 @@ def _fail_once(number: int, place: Path) -> None:
                 raise SystemError("AST constructor recursion depth mismatch (before=72, after=53)")
         return parse(node)
 
-    ast.literal_eval = failing
+    ast.literal_eval = failing  # type: ignore[assignment]
 
 
 # Impacts are coded in pages of 256 if the most frequent 256 are three quarters of all: here 1 is.

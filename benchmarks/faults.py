@@ -48,14 +48,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from attack_faults import ATTACKS, CHECKPOINT, SELF_CONTAINED, Row
+from attack_faults import ATTACKS, SELF_CONTAINED, Row
+from repository import ROOT
 from server_faults import server_trials
 
 from milco_pyserini.cli.main import MAINS
 from milco_pyserini.cli.main import main as milco
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora import open_corpus
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import PARTIAL
 from milco_pyserini.options import option
@@ -278,15 +278,18 @@ def adapt(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
 
     # A forked process has no other threads than the one that forked.
     torch.set_num_threads(1)
+    # The smallest checkpoint there is, of random weights.
+    sys.path.append(f"{ROOT}/tests")
+    from broken_checkpoints import PIECES, write_checkpoint
+
+    write_checkpoint(workdir / "tiny")
     draw = random.Random(SEED)
-    sample = itertools.islice(open_corpus("sample"), 60)
-    words = sorted({word for document in sample for word in document.contents.split()})
     with (workdir / "docs.jsonl").open("wb") as file:
         for number in range(120):
-            title, *texts = (" ".join(draw.choices(words, k=9)) for _ in range(6))
+            title, *texts = (" ".join(f"w{draw.randrange(PIECES)}" for _ in range(9)) for _ in range(6))
             record = {"id": f"d{number}", "title": title, "text": ". ".join(texts) + ".", "lang": "en"}
             file.write(orjson.dumps(record) + b"\n")
-    line = f"adapt {workdir}/docs.jsonl --encoder {CHECKPOINT} --held-out .25 --steps 6 --batch-size 4 --device cpu "
+    line = f"adapt {workdir}/docs.jsonl --encoder {workdir}/tiny --held-out .25 --steps 6 --batch-size 4 --device cpu "
     arguments = [*line.split(), "--output", "out"]
 
     def run(place: Path, moment: float = 0) -> CommandResult:
@@ -349,8 +352,10 @@ async def _write_notes(notes: Path, name: str, output: Any) -> None:
             output.write(f"forgotten {ids.pop(0)}\n")
 
 
-_ATTACKS = [partial(attack, trials) for trials in (server_trials, *ATTACKS.values())]
-STATE_SUITES = dict(zip(STATE_SUITE_NAMES, (memory, adapt, *_ATTACKS), strict=True))
+_ATTACKS: list[Any] = [partial(attack, trials) for trials in (server_trials, *ATTACKS.values())]
+STATE_SUITES: dict[str, Callable[[Path, Path], Iterator[tuple[str, Trial]]]] = dict(
+    zip(STATE_SUITE_NAMES, (memory, adapt, *_ATTACKS), strict=True)
+)
 
 
 def command(options: FaultOptions) -> list[Trial]:

@@ -12,6 +12,7 @@ from milco_pyserini.encode.devices import DTYPES
 from milco_pyserini.errors import Message, MilcoError, Parameter, ParameterError, parameter, validate_unique
 from milco_pyserini.model.configuration import ECHO_VARIANTS
 from milco_pyserini.options import option, option_values, options_of
+from milco_pyserini.train.losses import DIRECTIONS, LOSSES, MEANS
 
 # The teacher without a download, of both stages; and the model that a run starts from, as its own teacher.
 LEXICAL, START = "lexical", "start"
@@ -99,16 +100,21 @@ class AlignmentOptions:
     padding: str = _loss("-inf", choices=("-inf", "zero"), help="logits of padding; zero as in the authors' loss")
     english_weight: float = _loss(1.0, metavar="W", minimum=0, help="loss weight of the English side; 0 skips it")
     margin: float = _loss(0.0, metavar="M", minimum=0, help="distance below 0 at which logits still count as active")
-    mean: str = _loss("active", choices=("active", "teacher"), help="terms over which the squared error is averaged")
+    mean: str = _loss(MEANS[0], choices=MEANS, help="terms over which the squared error is averaged")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastOptions:
     """The loss of contrastive training, the source view, and teachers in addition to the scores of the data."""
 
-    loss: str = _loss("kd", choices=("kd", "infonce"), help="kd distills scores; infonce contrasts with the positive")
+    loss: str = _loss(
+        "kd", choices=tuple(LOSSES), help="; ".join(f"{name} {loss.help}" for name, loss in LOSSES.items())
+    )
     direction: str = _loss(
-        "teacher-student", choices=("teacher-student", "student-teacher"), help="direction of the KL divergence"
+        DIRECTIONS[0],
+        choices=DIRECTIONS,
+        requires=Parameter("loss", [name for name, loss in LOSSES.items() if "direction" in loss.options]),
+        help="direction of the KL divergence",
     )
     views: tuple[str, ...] = _loss(("pivot", "source"), choices=("pivot", "source"), help="views; source adds LexEcho")
     score_temperature: float = _loss(1.0, metavar="T", above=0, help="divisor of the student's scores")
@@ -262,9 +268,9 @@ class SctConfig(TrainingConfig):
         if not data.data and not data.parallel:
             yield Message("{data} is required: files or directories of queries and passages, or collections by name")
         yield from super().conflicts()
-        if data.data and loss.loss == "kd" and data.group_size == 1:
-            rule = parameter("loss", "kd") + " compares the passages of a query"
-            yield ParameterError("group_size", 1, rule, "Give 2 or more.")
+        if data.data and data.group_size < (least := LOSSES[loss.loss].group_size):
+            rule = parameter("loss", loss.loss) + " compares the passages of a query"
+            yield ParameterError("group_size", data.group_size, rule, f"Give {least} or more.")
         if data.parallel and self.loop.batch_size == 1:
             rule = parameter("parallel") + " contrasts the texts of a batch"
             yield ParameterError("batch_size", 1, rule, "Give 2 or more.")

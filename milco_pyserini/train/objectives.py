@@ -88,7 +88,7 @@ class AlignmentLoss(nn.Module):
 
 
 class ContrastiveLoss(nn.Module):
-    """SCT: fit scores of a query's passages to a teacher's (KL), or contrast them with the batch's (InfoNCE).
+    """SCT: fit scores of a query's passages to a teacher's, or contrast them with those of the batch (LOSSES).
 
     Translations are contrasted with all other texts of their batch, in every language.
 
@@ -140,7 +140,7 @@ class ContrastiveLoss(nn.Module):
         Args:
             query: "input_ids" and "attention_mask", int64 [B, S].
             passage: the same, [B x G, S'], each query's group in consecutive rows, its positive first.
-            scores: a teacher's, float [B, G], for "kd".
+            scores: a teacher's, float [B, G], for a loss that needs them.
             texts: of queries and passages, for a dense teacher.
             teacher: from AlignmentTeacher.prepare(), of the queries, then of their positives.
             tokens: as for encode_views().
@@ -266,18 +266,18 @@ class ContrastiveLoss(nn.Module):
         """
         queries, passages = views[0]
         group = len(passages) // len(queries)
-        if self.config.loss == "kd":
+        loss = losses.LOSSES[self.config.loss]
+        options = {name: getattr(self.config, name) for name in loss.options}
+        if loss.needs_scores:
             student = torch.stack([torch.einsum("bv,bgv->bg", q, p.unflatten(0, (-1, group))) for q, p in views])
-            teacher = cast(Tensor, scores)
-            return losses.kl_distillation(
-                student.sum(dim=0) / self.config.score_temperature, teacher, self.config.direction
-            )
+            return loss.function(student.sum(dim=0) / self.config.score_temperature, scores, **options)
         student = torch.stack([q @ p.T for q, p in views]).sum(dim=0)
         rows = torch.arange(len(queries), device=student.device)
         # Two queries of a batch may have the same positive: it is not a negative of either.
         copies = (passage_ids[rows * group].unsqueeze(1) == passage_ids).all(dim=2)
         copies[rows, rows * group] = False
-        return losses.info_nce((student / self.config.score_temperature).masked_fill(copies, -torch.inf), rows * group)
+        scores = (student / self.config.score_temperature).masked_fill(copies, -torch.inf)
+        return loss.function(scores, rows * group, **options)
 
 
 def strongest(view: Tensor, limit: int | None) -> Tensor:

@@ -19,6 +19,7 @@ from milco_pyserini.train.data.streams import BitextStream, ExampleStream, Retri
 from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
+from milco_pyserini.train.losses import LOSSES
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import AlignmentLoss, ContrastiveLoss
 from milco_pyserini.train.optimization import freeze_parts
@@ -125,7 +126,7 @@ def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[E
         streams.append((parallel_share, parallel))
         examples += parallel.size
     if sources:
-        scored = config.objective.loss == "kd"
+        scored = LOSSES[config.objective.loss].needs_scores
         passages = RetrievalStream(sources, data.group_size, seed, data.temperature, block=block, scored=scored)
         streams.append((1 - parallel_share, passages))
         examples += sum(passages.sizes)

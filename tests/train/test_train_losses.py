@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,16 +61,16 @@ def test_the_papers_preset_has_the_padding_of_the_authors_code() -> None:
 @pytest.mark.golden
 def test_contrastive_loss_is_the_authors() -> None:
     """KL distillation is 1.869205, the total loss 1.924506, and every student score is the authors'."""
-    found = contrast("teacher-student")
+    found = contrast()
     arrays = expected()
     assert found["parts"]["kd"].item() == pytest.approx(1.869205, abs=1e-5)
     assert found["loss"].item() == pytest.approx(float(arrays["distillation.loss.loss"]), abs=1e-5)
-    assert contrast("student-teacher")["parts"]["kd"].item() == pytest.approx(1.585450, abs=1e-5)
+    assert contrast(direction="student-teacher")["parts"]["kd"].item() == pytest.approx(1.585450, abs=1e-5)
 
 
-def contrast(direction: str) -> dict:
+def contrast(**options: Any) -> dict:
     """Compute the loss of the golden queries and passages, with the golden checkpoint's regularization."""
-    objective = ContrastiveLoss(encoder("distillation").model, ContrastOptions(direction=direction))
+    objective = ContrastiveLoss(encoder("distillation").model, ContrastOptions(**options))
     encode = texts("distillation")
     passages = [passage for group in INPUTS["PASSAGES"] for passage in group]
     with torch.no_grad():
@@ -78,6 +79,27 @@ def contrast(direction: str) -> dict:
             passage=encode(passages, 512),
             scores=torch.tensor(INPUTS["TEACHER_SCORES"]),
         )
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", losses.LOSSES)
+def test_every_loss_of_the_table_is_computed_from_what_it_needs(name: str) -> None:
+    """Scores of a teacher or none, and its options by name; its value is that of its function."""
+    seen = {}
+
+    def function(student: Tensor, target: Tensor, **options: str) -> Tensor:
+        seen.update(student=student, target=target, options=options)
+        return loss.function(student, target, **options)
+
+    loss = losses.LOSSES[name]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(losses.LOSSES, name, loss._replace(function=function))
+        value = contrast(loss=name)["parts"][name]
+    shape = [len(INPUTS["QUERIES"]), len(INPUTS["PASSAGES"][0])]
+    assert list(seen["student"].shape) == (shape if loss.needs_scores else [shape[0], shape[0] * shape[1]])
+    assert torch.is_floating_point(seen["target"]) == loss.needs_scores
+    assert tuple(seen["options"]) == loss.options
+    assert torch.isfinite(value) and value == loss.function(seen["student"], seen["target"], **seen["options"])
 
 
 @pytest.mark.golden

@@ -303,6 +303,7 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
         ("--parallel a=.2 a=.7", "source a is given twice"),
         ("--parallel {bitext} --batch-size 1", "--batch-size 1: --parallel"),
         ("--data x --loss kd --group-size 1", "--group-size 1: --loss kd"),
+        ("--data x --loss infonce --direction student-teacher", "--direction requires --loss kd"),
         ("--data x --source-pool max", "--source-pool requires --views source"),
         ("--data {pairs} --languages de yo", "--languages yo"),
         ("--parallel {bitext}", "60 English sentences"),

@@ -57,6 +57,17 @@ def kl_distillation(student: "Tensor", teacher: "Tensor", direction: str = DIREC
     return functional.kl_div(inputs, targets, reduction="batchmean", log_target=True)
 
 
+def margin_mean_squared_error(student: "Tensor", teacher: "Tensor") -> "Tensor":
+    """Compute MarginMSE: the squared error of margins between positive and negatives, averaged over all negatives.
+
+    (Hofstätter et al., Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation, 2020.)
+
+    student, teacher: scores, float [B, G], of each query's passages, its positive first; G of 2 or more.
+    """
+    margins, goal = (scores[:, :1] - scores[:, 1:] for scores in (student, teacher))
+    return (margins - goal).square().mean()
+
+
 def info_nce(scores: "Tensor", positives: "Tensor") -> "Tensor":
     """Compute InfoNCE: cross entropy of each query's positive among the passages of the batch.
 
@@ -118,5 +129,6 @@ class ContrastLoss(NamedTuple):
 # The choices of --loss; torch is imported by the functions, because a help page needs the names only.
 LOSSES = {
     "kd": ContrastLoss("distills scores", kl_distillation, needs_scores=True, group_size=2, options=("direction",)),
+    "marginmse": ContrastLoss("distills margins", margin_mean_squared_error, needs_scores=True, group_size=2),
     "infonce": ContrastLoss("contrasts with the positive", info_nce),
 }

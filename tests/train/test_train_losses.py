@@ -102,6 +102,19 @@ def test_every_loss_of_the_table_is_computed_from_what_it_needs(name: str) -> No
     assert torch.isfinite(value) and value == loss.function(seen["student"], seen["target"], **seen["options"])
 
 
+def test_marginmse_compares_differences_to_the_positive() -> None:
+    """By hand; a constant that is added to a query's scores changes nothing."""
+    student, teacher = (
+        torch.tensor([[3.0, 1.0, 2.0], [0.0, 4.0, 0.0]]),
+        torch.tensor([[9.0, 8.0, 5.0], [1.0, 1.0, 1.0]]),
+    )
+    wanted = ((2 - 1) ** 2 + (1 - 4) ** 2 + (-4 - 0) ** 2 + (0 - 0) ** 2) / 4
+    assert losses.margin_mean_squared_error(student, teacher).item() == pytest.approx(wanted)
+    shifted = student + torch.tensor([[5.0], [-7.0]])
+    assert losses.margin_mean_squared_error(shifted, teacher).item() == pytest.approx(wanted)
+    assert losses.margin_mean_squared_error(teacher, teacher).item() == 0
+
+
 @pytest.mark.golden
 def test_a_shared_positive_is_not_a_negative() -> None:
     """InfoNCE of queries with the same positive and no other passage is 0."""

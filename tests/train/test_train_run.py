@@ -213,8 +213,8 @@ def test_a_run_that_lacks_only_its_model_does_not_train(sap: Arguments, finished
 
 
 def test_sct_adds_a_lexecho_head_and_learns(start: Path, retrieval: Path, tmp_path: Path) -> None:
-    """From an alignment checkpoint without one, for both losses."""
-    for loss in ("kd", "infonce"):
+    """From an alignment checkpoint without one, for every loss."""
+    for loss in losses.LOSSES:
         run = tmp_path / loss
         options = ["--model", str(start), "--data", str(retrieval), "--loss", loss, *SHORT]
         assert main(["sct", "--preset", "authors-sct", "--output", str(run), *options]) == 0
@@ -316,6 +316,22 @@ def test_data_of_sct_that_cannot_be_right_is_refused(
     given = options.format(bitext=bitext, pairs=retrieval).split()
     assert main(["sct", "--preset", "mini-sct", *given, "--output", str(tmp_path / "run")]) == 2
     assert words in capfd.readouterr().err.strip().splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("loss", [name for name, loss in losses.LOSSES.items() if loss.needs_scores])
+def test_a_loss_that_needs_scores_or_negatives_refuses_data_without_them(
+    loss: str, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """In one line with the fix, before training."""
+    data = write_lines(tmp_path / "bare.de.jsonl", {"query": "q", "positives": ["p"], "negatives": ["n", "m"]})
+    given = ["sct", "--preset", "mini-sct", "--data", str(data), "--loss", loss, "--output", str(tmp_path / "run")]
+    for size, words in (
+        ("2", "bare.de.jsonl:1: no teacher scores to distill"),
+        ("1", f"--group-size 1: --loss {loss}"),
+    ):
+        assert main([*given, "--group-size", size]) == 2
+        assert words in capfd.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypedDict
 
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VIEWS
-from milco_pyserini.errors import MilcoError, ParameterError, parameter
+from milco_pyserini.errors import MilcoError, ParameterError, parameter, value_text
 from milco_pyserini.options import MAX_THREADS, ExternalOptions, option, validate, validate_number
 
 # Methods that fuse hits of several indexes, whose scores are on different scales.
@@ -69,6 +69,9 @@ class Balance:
 
     field: str
     strength: float = 1.0
+
+    def __str__(self) -> str:
+        return self.field if self.strength == 1 else f"{self.field}={value_text(self.strength)}"
 
     @classmethod
     def parse(cls, text: str) -> Self:

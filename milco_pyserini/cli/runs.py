@@ -1,19 +1,27 @@
 """milco search fuse and rerank: runs made of runs."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.defaults import RUNS, directory_name
 from milco_pyserini.errors import MilcoError, Parameter, parameter
-from milco_pyserini.options import DeviceOptions, one_of, option
-from milco_pyserini.request import HYBRID_METHODS
+from milco_pyserini.options import DeviceOptions, one_of, option, option_fields, option_values
+from milco_pyserini.request import HYBRID_METHODS, Balance
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
+    from milco_pyserini.io.records import RunRecord
+
+# A record has other fields for these options, or the run itself shows them.
+_ELSEWHERE = {"query", "json", "topics", "index", "corpus", "runs", "run", "output", "overwrite", "format", "tag"}
+_PACKAGES = ("numpy", "torch", "transformers", "pyserini")
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class FuseOptions:
     )
     depth: int = option(1000, minimum=1, metavar="K", help="documents of each run and topic that count")
     k: int = option(1000, minimum=1, names=("--hits",), help="documents per topic in the fused run")
-    tag: str | None = option(None, help="last column of the run (default: milco-METHOD)")
+    tag: str | None = option(None, help="last column of the run (default: milco-METHOD-OPTIONS)")
     overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
 
 
@@ -79,7 +87,7 @@ class RerankOptions(DeviceOptions):
     corpus: str | None = option(None, metavar="NAME|PATH", help="documents of the run")
     output: Path | None = option(None, metavar="FILE", help="the new run (default: runs/RUN.reranked.txt)")
     k: int = option(100, minimum=1, names=("--hits",), help="documents per topic that are scored")
-    tag: str = option("milco-rerank", help="last column of the run")
+    tag: str | None = option(None, help="last column of the run (default: milco-rerank-OPTIONS)")
     overwrite: bool = option(False, help="replace a run at --output, once the new one is complete")
     max_length: int = option(512, minimum=8, help="tokens of query and document together")
     batch_size: int = option(64, minimum=1, help="pairs per forward pass")
@@ -89,19 +97,46 @@ class RerankOptions(DeviceOptions):
         return one_of(self, "index", "corpus")
 
 
+def make_record(
+    options: Any, system: str, trained_on: str = "", defaults: Mapping[str, Any] | None = None, **about: Any
+) -> "RunRecord":
+    """Return the record of a command's run, and in it the tag: --tag, or the system and options that are not default.
+
+    trained_on: a benchmark, or "". defaults: of options whose own is None. about: further fields of the record.
+    """
+    from milco_pyserini.io.records import RunRecord
+    from milco_pyserini.io.runs import default_tag, option_text
+
+    usual = {name: field.default for name, field in option_fields(options).items()} | dict(defaults or {})
+    given = {name: value for name, value in option_values(options).items() if name not in _ELSEWHERE}
+    values = {name: usual[name] if value is None else value for name, value in given.items()}
+    changed = {name: value for name, value in values.items() if option_text(value) != option_text(usual[name])}
+    return RunRecord(
+        tag=options.tag or default_tag(system, trained_on, changed),
+        options={name: str(value) if isinstance(value, Balance) else value for name, value in values.items()},
+        versions={name: version(name) for name in _PACKAGES} | {"milco_pyserini": __version__},
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        **about,
+    )
+
+
 def fuse(options: FuseOptions) -> None:
     """Fuse and write the run. Raises MilcoError before anything is written if something does not fit."""
-    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
+    from milco_pyserini.io.files import STDOUT
     from milco_pyserini.io.lines import first_line
-    from milco_pyserini.io.runs import MSMARCO_COLUMNS, read_run, validate_tag, write_hits
+    from milco_pyserini.io.runs import (
+        MSMARCO_COLUMNS,
+        read_run,
+        read_run_record,
+        run_output,
+        validate_run_output,
+        write_hits,
+    )
     from milco_pyserini.search.fusion import fuse as fuse_runs
 
-    tag = options.tag or f"milco-{options.method}"
-    validate_tag(tag)
     names = "+".join(directory_name(str(path)) for path in options.runs)
     output = options.output or RUNS / f"{names}.{options.method}.txt"
-    if output != STDOUT:
-        validate_output_file(output, overwrite=True)
+    validate_run_output(output, True, options.tag)
     is_new = options.overwrite or not output.exists()
     runs = []
     for path in options.runs:
@@ -131,9 +166,10 @@ def fuse(options: FuseOptions) -> None:
         depth=options.depth,
         k=options.k,
     )
-    with text_output(output, options.overwrite) as handle:
+    record = make_record(options, options.method, inputs=[read_run_record(path) for path in options.runs])
+    with run_output(output, record, options.overwrite) as handle:
         for topic, hits in fused:
-            write_hits(handle, topic, hits, "trec", tag)
+            write_hits(handle, topic, hits, "trec", record.tag)
     if is_new:
         place = "stdout" if output == STDOUT else output
         log(f"Fused {len(runs)} runs ({options.method}) into {place}: {counted(len(topics), 'query', 'queries')}")
@@ -143,16 +179,15 @@ def rerank(options: RerankOptions) -> None:
     """Rerank and write the run. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.corpora import open_corpus, open_topics
     from milco_pyserini.index.documents import DiskDocuments
-    from milco_pyserini.io.files import STDOUT, text_output, validate_output_file
-    from milco_pyserini.io.runs import read_run, validate_tag, write_hits
+    from milco_pyserini.io.files import STDOUT
+    from milco_pyserini.io.runs import read_run, read_run_record, run_output, validate_run_output, write_hits
     from milco_pyserini.search.reranking import CrossEncoder
     from milco_pyserini.search.reranking import rerank as rerank_run
     from milco_pyserini.search.searcher import Searcher
+    from milco_pyserini.search.topics import SearchTopics
 
-    validate_tag(options.tag)
     output = options.output or RUNS / f"{directory_name(str(options.run))}.reranked.txt"
-    if output != STDOUT:
-        validate_output_file(output, options.overwrite)
+    validate_run_output(output, options.overwrite, options.tag)
     run = read_run(options.run)
     queries = {topic.id: topic.text for topic in open_topics(options.topics)}
     # Before all documents are read.
@@ -171,9 +206,17 @@ def rerank(options: RerankOptions) -> None:
                 found = ((docid, texts.get(docid)) for docid in docids)
                 return {docid: document for docid, document in found if document is not None}
 
+        record = make_record(
+            options,
+            "rerank",
+            defaults={"encoder": options.encoder},
+            topics=SearchTopics(list(queries), list(queries.values()), name=options.topics).record(),
+            encoder={"encoder": options.encoder, "weight_hash": scorer.identity},
+            inputs=[read_run_record(options.run)],
+        )
         progress = Progress("queries", len(run))
-        with text_output(output) as handle:
+        with run_output(output, record) as handle:
             for topic, hits in rerank_run(run, queries, find, scorer, options.k):
-                write_hits(handle, topic, hits, "trec", options.tag)
+                write_hits(handle, topic, hits, "trec", record.tag)
                 progress.add(1, pairs=len(hits))
     progress.close(f"Reranked {options.run} into {'stdout' if output == STDOUT else output}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.cli.runs import FuseOptions, RerankOptions, fuse, rerank
+from milco_pyserini.cli.runs import FuseOptions, RerankOptions, fuse, make_record, rerank
 from milco_pyserini.console import Progress, counted, duration, log
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
@@ -105,7 +105,7 @@ class SearchOptions(DeviceOptions):
         False, group=_RUN, requires="topics", help="replace a run at --output, once the new one is complete"
     )
     format: str = option("trec", group=_RUN, requires="topics", choices=("trec", "msmarco"), help="format of the run")
-    tag: str | None = option(None, group=_RUN, requires="topics", help="last column of the run (default: milco-ENGINE)")
+    tag: str | None = option(None, group=_RUN, requires="topics", help="last column (default: milco-ENGINE-OPTIONS)")
     batch_size: int = option(
         64, group=_RUN, requires="topics", minimum=1, help="topics that are encoded and searched at a time"
     )
@@ -182,8 +182,7 @@ def command(options: SearchOptions) -> None:
     """Search. Raises MilcoError before the search if something does not fit."""
     from milco_pyserini.index import open_index
     from milco_pyserini.index.protocol import QueryOptions, parse_settings
-    from milco_pyserini.io.files import STDOUT, validate_output_file
-    from milco_pyserini.io.runs import validate_tag
+    from milco_pyserini.io.runs import validate_run_output
     from milco_pyserini.search.searched_index import SearchedIndex
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import read_topics
@@ -202,8 +201,6 @@ def command(options: SearchOptions) -> None:
     if options.topics is None:
         (prompt if options.query is None else print_hits)(open_searcher(), options)
         return
-    if options.tag is not None:
-        validate_tag(options.tag)
     for index in indexes:
         docid = index.manifest.id_with_space
         if docid is not None:
@@ -212,8 +209,7 @@ def command(options: SearchOptions) -> None:
             )
     names = "+".join(index.path.resolve().name for index in indexes) + (f".{options.fusion}" if options.fusion else "")
     output = options.output or RUNS / f"{names}.{directory_name(options.topics)}.txt"
-    if output != STDOUT:
-        validate_output_file(output, options.overwrite)
+    validate_run_output(output, options.overwrite, options.tag)
     topics = read_topics(options.topics, indexes[0], queries)
     if topics.vectors is not None:
         encoder = None if options.query_encoder else options.encoder
@@ -233,8 +229,8 @@ def command(options: SearchOptions) -> None:
 
 def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
     """Search for all topics and write the run to output."""
-    from milco_pyserini.io.files import STDOUT, text_output
-    from milco_pyserini.io.runs import default_tag, write_hits
+    from milco_pyserini.io.files import STDOUT
+    from milco_pyserini.io.runs import run_output, write_hits
     from milco_pyserini.model.configuration import warn_if_trained_on
     from milco_pyserini.search.topics import search_topics
 
@@ -243,11 +239,18 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
     progress = Progress("queries", len(topics.ids))
     encoders = [getattr(index.query_encoder, "encoder", None) for index in searcher.indexes if topics.vectors is None]
     trained_on = next(filter(None, (warn_if_trained_on(encoder, options.topics or "") for encoder in encoders)), "")
-    tag = options.tag or default_tag(options.fusion or engine.name, trained_on)
+    record = make_record(
+        options,
+        options.fusion or engine.name,
+        trained_on,
+        {"k": _RUN_HITS},
+        indexes=[index.record(encodes=topics.vectors is None) for index in searcher.indexes],
+        topics=topics.record(),
+    )
     empty = without_hits = 0
-    with text_output(output) as run:
+    with run_output(output, record) as run:
         for topic, query, best in results:
-            write_hits(run, topic, best, options.format, tag)
+            write_hits(run, topic, best, options.format, record.tag)
             empty += not any(map(len, query))
             without_hits += not len(best)
             progress.add(1, hits=len(best))

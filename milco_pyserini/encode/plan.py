@@ -129,6 +129,12 @@ class EncodePlan:
         return resolved | {"pruning": " ".join(map(str, self.pruning_rules)) or None}
 
 
+def encoder_identity(encoder: Any) -> dict[str, Any]:
+    """Return the hashes of an encoder; a query table has those of its encoder, and other vectors."""
+    table = {f"query_table_{name}": getattr(encoder.config, name, None) for name in ("top_k", "training")}
+    return encoder.hashes | {name: value for name, value in table.items() if value}
+
+
 def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str, topics: bool) -> dict[str, Any]:
     """Return the manifest fields that an encoder and this machine determine; of the device, only the type."""
     import numpy
@@ -136,13 +142,10 @@ def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str, topics: bo
 
     from milco_pyserini import __version__
 
-    # A query table has the hashes of its encoder, and other vectors.
-    table = {f"query_table_{name}": getattr(encoder.config, name, None) for name in ("top_k", "training")}
     return {
-        **encoder.hashes,
+        **encoder_identity(encoder),
         "source_prefix": encoder.vocabulary.source_prefix,
         **{name: getattr(encoder.config, name, None) for name in VIEW_VARIANTS + QUERY_LIMITS * topics},
-        **{name: value for name, value in table.items() if value},
         "device": device.partition(":")[0],
         "versions": {
             "milco_pyserini": __version__,

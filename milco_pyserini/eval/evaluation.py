@@ -7,10 +7,10 @@ is: score, as a 32-bit float, descending; equal scores by docid, as bytes, desce
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
@@ -38,6 +38,7 @@ class Evaluation:
         unanswered: judged queries without results.
         unjudged: number of queries of the run that have no qrels; they are ignored.
         reordered: number of queries whose documents were listed in another order than trec_eval's.
+        options: how the run was made, as its record states; empty without one.
     """
 
     mean: dict[str, float]
@@ -45,6 +46,7 @@ class Evaluation:
     unanswered: tuple[str, ...] = ()
     unjudged: int = 0
     reordered: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -84,10 +86,12 @@ def evaluate(
         {'RR@10': 0.75, 'R@100': 1.0}
     """
     parsed = parse_measures(measures)
+    options: Mapping[str, Any] = {}
     if isinstance(run, str | Path):
-        from milco_pyserini.io.runs import read_run
+        from milco_pyserini.io.runs import read_run, read_run_record
 
-        run = read_run(Path(run))
+        path = Path(run)
+        run, options = read_run(path), read_run_record(path).options
     if isinstance(qrels, str | Path):
         from milco_pyserini.corpora import open_qrels
 
@@ -112,6 +116,7 @@ def evaluate(
         unanswered=tuple(sorted(judged.keys() - rankings.keys())),
         unjudged=len(answered.keys() - judged.keys()),
         reordered=sum(order != list(answered[query]) for query, order in rankings.items()),
+        options=options,
     )
 
 

@@ -10,6 +10,7 @@ from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.eval.evaluation import CONFIDENCE, DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, evaluate
 from milco_pyserini.eval.report import ALPHA, ReportTable, render
+from milco_pyserini.io.runs import option_text
 
 NO_TEST = "none"
 TESTS = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test", "randomization": "randomization test"}
@@ -126,6 +127,17 @@ class RunComparison:
         """Names of the measures."""
         return tuple(next(iter(self.results[self.baseline].values())).mean)
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options in which the runs of a dataset differ, of those that have a record."""
+        differing: dict[str, None] = {}
+        for dataset in self.datasets:
+            known = [of_system[dataset].options for of_system in self.results.values()]
+            for name in dict.fromkeys(name for options in known for name in options):
+                if len({option_text(options[name]) for options in known if name in options}) > 1:
+                    differing[name] = None
+        return tuple(differing)
+
     def average(self, system: str, measure: str) -> float:
         """Return a system's mean over the datasets, each of the same weight."""
         evaluations = self.results[system].values()
@@ -134,9 +146,10 @@ class RunComparison:
     def to_table(self, per_query: bool = False) -> ReportTable:
         """Tabulate: a row per dataset and system; over several datasets, their mean at the end.
 
-        A label that is the same in all rows is omitted. per_query adds the rows of each query.
+        A label that is the same in all rows is omitted. per_query adds the rows of each query. Options in which the
+        runs differ are labels, too.
         """
-        many = len(self.datasets) > 1
+        many, options = len(self.datasets) > 1, self.options
         # A single run is named only if no dataset or query is.
         chosen = [many, per_query, len(self.systems) > 1 or not (many or per_query)]
         rows: list[list[Any]] = []
@@ -144,7 +157,9 @@ class RunComparison:
 
         def add(dataset: str, query: str, system: str, values: Iterable[float | None]) -> None:
             labels = zip((dataset, query, system), chosen, strict=True)
-            rows.append([*(label for label, is_shown in labels if is_shown), *values])
+            runs = [self.results[system][dataset]] if dataset in self.datasets else self.results[system].values()
+            made = ["/".join({option_text(run.options.get(name)): None for run in runs}) or "-" for name in options]
+            rows.append([*(label for label, is_shown in labels if is_shown), *made, *values])
 
         for dataset in self.datasets:
             for query in self.results[self.baseline][dataset].queries if per_query else ():
@@ -165,7 +180,7 @@ class RunComparison:
             how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
             corrected = f", {how} {count} comparisons" if count > 1 else ""
             notes.append(f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}")
-        return ReportTable(heads, self.measures, rows, notes=notes, p_values=p_values)
+        return ReportTable([*heads, *options], self.measures, rows, notes=notes, p_values=p_values)
 
     def to_json(self, per_query: bool = False) -> str:
         """Return everything as indented JSON: means with confidence intervals, differences and p-values."""
@@ -205,6 +220,7 @@ class RunComparison:
             "queries": len(evaluation.queries),
             "queries_without_results": len(evaluation.unanswered),
             "queries_not_judged": evaluation.unjudged,
+            **({"options": {name: evaluation.options.get(name) for name in self.options}} if self.options else {}),
             "measures": measures,
         } | ({"per_query": evaluation.per_query} if per_query else {})
 

@@ -16,7 +16,7 @@ from milco_pyserini.eval.fairness import (
     evaluate_fairness,
     query_languages,
 )
-from milco_pyserini.io.runs import read_run, read_trained_on
+from milco_pyserini.io.runs import read_run, read_run_record, read_trained_on
 
 
 def evaluate_systems(
@@ -61,7 +61,7 @@ def evaluate_systems(
         for system, runs in systems.items():
             path, run = runs[place], read_run(runs[place])
             try:
-                evaluation = evaluate(run, qrels, measures)
+                evaluation = replace(evaluate(run, qrels, measures), options=read_run_record(path).options)
             except MilcoError as error:
                 raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
             log(f"{path} against {name}: {_summary(evaluation, with_peer)}")

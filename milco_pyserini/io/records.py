@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from enum import Flag, auto
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -150,6 +150,10 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
         """The pruning rules, as texts."""
         return (self.pruning or "").split()
 
+    def without_files(self) -> Self:
+        """Return what determines the vectors, for a record of what was made of them."""
+        return msgspec.structs.replace(self, files=[], parts=[], corpus_paths=None)
+
     @property
     def has_checksums(self) -> bool:
         """True if it lists parts with checksums, which determine the content; external vectors have none."""
@@ -248,6 +252,47 @@ class ExportManifest(FilesRecord, frozen=True, kw_only=True):
     documents: Count = 0
     empty_documents: Count = 0
     deleted: Count = 0
+
+
+class RunTopics(Record, frozen=True, kw_only=True):
+    """The topics of a run. digest: of ids and texts, or vectors, in their order. vectors: manifest of their store."""
+
+    name: str
+    count: Count
+    digest: str
+    vectors: StoreManifest | None = None
+
+
+class RunIndex(Record, frozen=True, kw_only=True):
+    """An index that a run searched. generation: digest of its manifest. query_encoder: of texts."""
+
+    name: str
+    engine: str
+    generation: str
+    documents: Count
+    vectors: StoreManifest
+    query_encoder: dict[str, Any] | None = None
+
+
+class RunRecord(Record, frozen=True, kw_only=True):
+    """How a run was made.
+
+    name: its path. run_checksum: of its text, decompressed. options: of the command. encoder: of a rerank, name and
+    hash. inputs: runs that it was made of; one without a record has only a name and a checksum. seconds: from
+    the first topic to the last.
+    """
+
+    name: str = ""
+    run_checksum: str = ""
+    tag: str = ""
+    options: dict[str, Any] = {}
+    indexes: list[RunIndex] = []
+    topics: RunTopics | None = None
+    encoder: dict[str, Any] = {}
+    inputs: "list[RunRecord]" = []
+    versions: dict[str, str] = {}
+    date: str = ""
+    seconds: float = 0.0
 
 
 @lru_cache

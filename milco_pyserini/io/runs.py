@@ -4,16 +4,26 @@ trec_eval reads scores as 32-bit floats and sorts by them again, ties by descend
 that only if no two printed scores are equal, so each tie is printed one float32 step below the last.
 """
 
+import hashlib
+import io
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
-from milco_pyserini.errors import MilcoError, ParameterError, shown
-from milco_pyserini.io.lines import first_line, numbered_lines
+from milco_pyserini.console import printable, warn
+from milco_pyserini.errors import MilcoError, ParameterError, shown, value_text
+from milco_pyserini.io.files import STDOUT, checksum_bytes, is_json_with, text_output, validate_output_file
+from milco_pyserini.io.lines import first_line, numbered_lines, open_lines
+from milco_pyserini.io.manifest import DamagedError, read_checked, read_record, write_checked
+from milco_pyserini.io.records import RunRecord
 
 Run = dict[str, dict[str, float]]
 
@@ -22,6 +32,11 @@ MSMARCO_COLUMNS = 3
 FORMATS = ("trec", "msmarco")
 _TRAINED_ON = "-trained-on-"
 _FLOAT32_MAX = 3.4028234663852886e38
+# Options that the name of the system states, or that do not change the hits.
+_IN_NO_TAG = {"fuse", "method", "threads", "batch_size", "device"}
+# Characters of the options in a tag; more are replaced by their hash.
+_LONGEST = 60
+_DIGEST = partial(hashlib.blake2b, digest_size=16)
 
 
 class Ranking(Protocol):
@@ -74,9 +89,71 @@ def read_run(path: str | Path) -> Run:
     return run
 
 
-def default_tag(system: str, trained_on: str) -> str:
-    """Return the tag of a run, which names the benchmark that its encoder was trained on, unless that is ""."""
-    return f"milco-{system}{_TRAINED_ON if trained_on else ''}{trained_on}"
+@contextmanager
+def run_output(path: Path, record: RunRecord, overwrite: bool = True) -> Iterator[IO[str]]:
+    """Open a run for writing, as text_output() does; when it is complete, its record is written next to it.
+
+    A kill in between leaves a run without a record, or with that of the run that it replaced, which does not count.
+    """
+    started = time.monotonic()
+    with text_output(path, overwrite) as handle:
+        digested = _Digested(handle)
+        yield cast(IO[str], digested)
+    name, checksum = printable(str(path)), digested.digest.hexdigest()
+    # A rerun that keeps its run keeps the record, too.
+    if path != STDOUT and (overwrite or not read_run_record(path, checksum).tag):
+        seconds = round(time.monotonic() - started, 3)
+        made = structs.replace(record, name=name, run_checksum=checksum, seconds=seconds)
+        write_checked(_record_path(path), made)
+
+
+def read_run_record(path: Path, checksum: str = "") -> RunRecord:
+    """Return the record of a run; without one, a record of its name and checksum only.
+
+    A record that is damaged, or is that of another run, is reported and ignored. checksum: of the run, if it is known.
+    """
+    place = _record_path(path)
+    if not checksum:
+        with open_lines(path) as handle:
+            checksum = hashlib.file_digest(handle, _DIGEST).hexdigest()  # type: ignore[arg-type]
+    if place.is_file():
+        try:
+            record = read_record(read_checked(place), RunRecord, place.parent, place.name)
+            if record.run_checksum == checksum:
+                return record
+            reason = f"{path} is another run than the one that it describes"
+        except DamagedError as error:
+            reason = error.reason
+        warn(f"{place} is ignored: {reason}")
+    return RunRecord(name=printable(str(path)), run_checksum=checksum)
+
+
+def option_text(value: Any) -> str:
+    """Return the value of an option for tags and tables; "" for one that is not given.
+
+    >>> option_text({"lang": ["de", "fr"], "year": {">=": 2000}}), option_text((2.0, 1.0)), option_text(None)
+    ('lang=de,fr,year>=2000', '2,1', '')
+    """
+    if isinstance(value, Mapping):
+        # The names of a range are operators.
+        signs = {name: "" if isinstance(inner, Mapping) or name[0] in "<>" else "=" for name, inner in value.items()}
+        return ",".join(f"{name}{signs[name]}{option_text(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(map(option_text, value))
+    return {None: "", False: "", True: "yes"}[value] if value is None or isinstance(value, bool) else value_text(value)
+
+
+def default_tag(system: str, trained_on: str = "", changed: Mapping[str, Any] | None = None) -> str:
+    """Return the tag of a run: system, options that are not the default, and the benchmark its encoder was trained on.
+
+    >>> default_tag("lucene"), default_tag("lucene", changed={"alpha": 0.3, "remove_query": True})
+    ('milco-lucene', 'milco-lucene-alpha=0.3-remove_query')
+    """
+    changed = {name: value for name, value in (changed or {}).items() if name not in _IN_NO_TAG}
+    options = "-".join(name if value is True else f"{name}={option_text(value)}" for name, value in changed.items())
+    if len(options) > _LONGEST or " " in options or not options.isprintable():
+        options = checksum_bytes(options.encode("utf-8", "surrogatepass"))[:8]
+    return f"milco-{system}{'-' * bool(options)}{options}{_TRAINED_ON if trained_on else ''}{trained_on}"
 
 
 def read_trained_on(path: Path) -> str:
@@ -84,11 +161,18 @@ def read_trained_on(path: Path) -> str:
     return first_line(path).decode(errors="replace").partition(_TRAINED_ON)[2].strip()
 
 
-def validate_tag(tag: str) -> None:
-    """Raise MilcoError for a tag that no run can hold."""
-    if tag.split() != [tag]:
+def validate_run_output(path: Path, overwrite: bool, tag: str | None) -> None:
+    """Raise MilcoError for a tag that no run can hold, and if a run or its record cannot be written at path."""
+    if tag is not None and tag.split() != [tag]:
         rule = "must not be empty or contain white space, which separates the columns of a run"
         raise ParameterError("tag", tag, rule)
+    if path == STDOUT:
+        return
+    validate_output_file(path, overwrite)
+    record = _record_path(path)
+    if record.exists() and not is_json_with(record, "run_checksum"):
+        rule = f"the record of the run would replace {record}, which is not a record"
+        raise ParameterError("output", path, rule, "Choose another, or move that file.")
 
 
 def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str) -> None:
@@ -98,7 +182,7 @@ def write_hits(handle: IO[str], topic: str, hits: Ranking, format: str, tag: str
     else:
         scored = zip(hits.docids, decreasing_scores(hits.scores), strict=True)
         lines = [f"{topic} Q0 {docid} {rank} {score} {tag}\n" for rank, (docid, score) in enumerate(scored, 1)]
-    handle.writelines(lines)
+    handle.write("".join(lines))
 
 
 def decreasing_scores(scores: NDArray[np.floating]) -> list[str]:
@@ -110,6 +194,22 @@ def decreasing_scores(scores: NDArray[np.floating]) -> list[str]:
             strict[place] = np.nextafter(strict[place - 1], np.float32(-np.inf))
             place += 1
     return [str(score) for score in strict]
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+class _Digested(io.TextIOBase):
+    """Writes to a file, and computes the checksum of the text."""
+
+    def __init__(self, handle: IO[str]) -> None:
+        self._handle, self.digest = handle, _DIGEST()
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self.digest.update(text.encode())
+        return self._handle.write(text)
 
 
 def _score(text: bytes) -> float:

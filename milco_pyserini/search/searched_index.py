@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from milco_pyserini.console import log
+from milco_pyserini.console import log, printable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
@@ -16,6 +16,7 @@ from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
 from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
+from milco_pyserini.io.records import RunIndex
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.passages import rank_documents, validate_passages
 
@@ -106,6 +107,23 @@ class SearchedIndex:
     def name(self) -> str:
         """The directory of the index, for messages."""
         return str(self.index.path)
+
+    def record(self, encodes: bool) -> RunIndex:
+        """Return what a run states about this index. encodes: topics are texts, so that the encoder is loaded."""
+        from milco_pyserini.encode.plan import encoder_identity
+
+        query_encoder = None
+        if encodes and self.query_encoder is not None:
+            encoder, alpha = self.query_encoder.encoder.query_encoder, self.query_encoder.alpha
+            query_encoder = {"encoder": printable(str(encoder.name)), **encoder_identity(encoder), "alpha": alpha}
+        return RunIndex(
+            name=printable(self.name),
+            engine=self.index.engine.name,
+            generation=self.index.generation,
+            documents=self.index.manifest.documents,
+            vectors=self.index.vectors.without_files(),
+            query_encoder=query_encoder,
+        )
 
     @property
     def has_documents(self) -> bool:

@@ -2,22 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from milco_pyserini.console import warn
+from milco_pyserini.console import printable, warn
 from milco_pyserini.corpora.local_files import find_files
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
 from milco_pyserini.index.vectors import read_queries
-from milco_pyserini.io.files import read_json
+from milco_pyserini.io.files import checksum_bytes, read_json
 from milco_pyserini.io.lines import first_line
-from milco_pyserini.io.manifest import MANIFEST
+from milco_pyserini.io.manifest import MANIFEST, read_manifest
+from milco_pyserini.io.records import RunTopics, StoreManifest
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.searcher import Searcher
@@ -27,12 +28,20 @@ from milco_pyserini.search.searcher import Searcher
 class SearchTopics:
     """Topics in the order of their source, as texts or as vectors.
 
-    vectors: queries as {term: weight}.
+    vectors: queries as {term: weight}. manifest: of their vector store.
     """
 
     ids: list[str]
     texts: list[str] | None = None
     vectors: list[Any] | None = None
+    name: str = field(default="", compare=False)
+    manifest: StoreManifest | None = field(default=None, compare=False)
+
+    def record(self) -> RunTopics:
+        """Return what a run states about its topics."""
+        content = repr([self.ids, self.texts if self.vectors is None else self.vectors])
+        digest = checksum_bytes(content.encode("utf-8", "surrogatepass"))
+        return RunTopics(name=printable(self.name), count=len(self.ids), digest=digest, vectors=self.manifest)
 
 
 def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES) -> SearchTopics:
@@ -52,14 +61,15 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
         raise ParameterError("topics", path, "this is an index, which holds documents", fix)
     if is_store or (name and path.exists() and _has_vectors(path)):
         ids, vectors = read_queries(path, index.path, index.manifest, queries)
-        topics = SearchTopics(ids, vectors=vectors)
+        manifest = read_manifest(path, StoreManifest).without_files() if is_store else None
+        topics = SearchTopics(ids, vectors=vectors, name=name, manifest=manifest)
     else:
         from milco_pyserini.corpora import open_topics
 
         records = list(open_topics(name))
         if path.is_file() and str(path.resolve()) in (index.manifest.corpus_paths or []):
             warn(f"{name} is the corpus of {index.path}: its documents are searched for as queries")
-        topics = SearchTopics([record.id for record in records], texts=[record.text for record in records])
+        topics = SearchTopics([record.id for record in records], texts=[record.text for record in records], name=name)
     if not topics.ids:
         raise MilcoError(f"{name} holds no topics")
     topic, times = Counter(topics.ids).most_common(1)[0]

@@ -99,7 +99,7 @@ def test_a_run_contains_the_hits_of_the_searcher(
         for record, hits in zip(records, found, strict=True)
         for rank, docid in enumerate(hits.docids, 1)
     ]
-    assert run.read_text("utf-8").splitlines()[0].endswith(" milco-exact")
+    assert run.read_text("utf-8").splitlines()[0].endswith(" milco-exact-k=20")
     out, err = capsys.readouterr()
     assert out == ""
     assert "12/12 queries" in err

@@ -205,7 +205,7 @@ class _Connection(H11Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request has arrived and is not answered."""
+        """True if a request has arrived and is not answered."""
         return self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
 
 

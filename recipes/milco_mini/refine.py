@@ -144,7 +144,7 @@ def silence_meaningless(encoder: MilcoEncoder) -> None:
     vectors = encoder.network.encode(rows, (PIVOT,))
     weights = np.zeros((len(rows), len(encoder.model.decoder.bias)), np.float32)
     weights[np.repeat(np.arange(len(rows)), vectors.lengths()), vectors.columns] = vectors.weights
-    encoder.model.decoder.bias -= torch.from_numpy(np.expm1(np.quantile(weights, 0.75, axis=0)).astype(np.float32))
+    encoder.model.decoder.bias.data -= torch.from_numpy(np.expm1(np.quantile(weights, 0.75, axis=0)).astype(np.float32))
 
 
 def silence(encoder: MilcoEncoder) -> list[int]:

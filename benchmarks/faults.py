@@ -262,8 +262,8 @@ def memory(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
                     {"remembered": kept, "forgets": unknown, "forgotten": gone}[what].add(docid)
             os.waitpid(process, 0)
         searcher = open_memory(notes).searcher()
-        lost = [docid for docid in kept - unknown if searcher.weights(docid, ()) is None]
-        left = [docid for docid in gone if searcher.weights(docid, ()) is not None]
+        lost = [docid for docid in kept - unknown if searcher.weights(f"{docid}#0", ()) is None]
+        left = [docid for docid in gone if searcher.weights(f"{docid}#0", ()) is not None]
         problem = f"{counted(len(lost), 'note')} lost" if lost else "a forgotten note is there" if left else ""
         verified = _run(["verify", "notes"], workdir)
         problem = problem or (_last_line(verified) if verified.code else "")

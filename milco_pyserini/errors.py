@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 
 # A full disk, an exhausted quota, or a file size limit (ulimit -f): with more space the same command succeeds.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Names that others give to parameters: of other libraries, and of the other doors to the same search.
+_OTHER_NAMES = {
+    **dict.fromkeys(("top_k", "topk", "limit", "n", "size", "hits", "num_results", "max_results"), "k"),
+    **{"q": "query", "text": "query", "question": "query", "where": "filters"},
+}
 # Valid names that are listed after a guess.
 _MOST_LISTED = 12
 
@@ -166,6 +171,10 @@ def nearest(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None
     """Return the name that value probably misspells, ignoring case, or None."""
     lowered = {name.lower(): name for name in names}
     given = value.lower()
+    other = _OTHER_NAMES.get(given.lstrip("-").replace("-", "_"))
+    for name in (other, f"--{other}"):
+        if name in lowered:
+            return lowered[name]
     # Many long words contain the letters of a short name, such as a language code; only those that begin with it count.
     alike = [name for name in lowered if 2 * len(name) > len(given) or given.startswith(name)]
     near = get_close_matches(given, alike, n=1, cutoff=cutoff)

@@ -11,7 +11,8 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Corpus, Document, Query, Topics, open_corpus, open_topics
 from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
+from milco_pyserini.corpora.records import encoded_text
+from milco_pyserini.encode.parts import vector_ids
 from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
@@ -130,9 +131,5 @@ def _lengths(
     if not (texts.manifest.split_passages and max_length):
         return [record.id for record in records], np.asarray(list(map(len, texts.tokenizer.ids(contents))))
     split = texts.tokenizer.passages(contents, max_length)
-    names = [
-        f"{record.id}{PASSAGE_DELIMITER}{number}"
-        for record, rows in zip(records, split, strict=True)
-        for number in range(len(rows))
-    ]
+    names = vector_ids(records, np.asarray(list(map(len, split))), passages=True)
     return names, np.asarray([len(row) for rows in split for row in rows])

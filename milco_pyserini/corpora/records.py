@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from milco_pyserini.errors import shown
 
 PASSAGE_DELIMITER = "#"
 """Separates document and passage number in the ids of passages: DOCID#0, DOCID#1."""
+
+PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}([0-9]+)\Z")
+"""Matches the end of a passage's id: delimiter and number."""
 
 MAX_ID_BYTES = 32_766
 """Lucene's limit for the UTF-8 bytes of an id. It holds for all engines, so that they accept the same documents."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import isclose
 from typing import TYPE_CHECKING
 
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER
+from milco_pyserini.corpora.records import PASSAGE
 from milco_pyserini.errors import Message, MilcoError, UnknownDocument, shown
 from milco_pyserini.explain.contributions import VectorTrace, trace_vector
 from milco_pyserini.explain.explanation import Explanation
@@ -224,8 +224,8 @@ class Explainer:
         """Encode a document's text, or one passage of it, again, or look up its stored vector."""
         encoder, vectors, exactness = self.encoder.encoder, self.index.vectors, self.index.manifest.exactness
         if document is not None:
-            number = docid.rpartition(PASSAGE_DELIMITER)[2] if vectors.split_passages else ""
-            passage = int(number) if number.isdecimal() else None
+            number = PASSAGE.search(docid) if vectors.split_passages else None
+            passage = None if number is None else int(number[1])
             # The manifest of vectors that were encoded in Python does not state it.
             length = vectors.max_length or encoder.config.passage_max_length
             text, lowercase = document.contents, bool(vectors.lowercase)

@@ -14,6 +14,7 @@ from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.corpora.languages import detect_languages
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VECTORS
 from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, shown
 from milco_pyserini.index.capabilities import Capability
@@ -279,7 +280,7 @@ class Index:
             log(f"{self.path} is unchanged: there are no docids to delete")
             return self
         engine.available()
-        if since is None and source is not None and self.vectors.split_passages:
+        if since is None and source is not None and self.vectors.split_passages and not engine.replaces_passages:
             raise MilcoError(
                 f"{self.path} holds passages, and a replaced document may have had more",
                 Message("Pass the store that the index was built from as {since}."),
@@ -308,7 +309,9 @@ class Index:
         digest = update_request(delete, *(None if store is None else store.manifest for store in (documents, older)))
         is_repeated = digest is not None and bool(updates) and updates[-1].request == digest
         stores, stored = documents is not None and self.manifest.fields is not None, None
-        read_corpus = partial(open_corpus_documents, manifest, path, request.corpus, bool(self.manifest.stores_vectors))
+        # Vectors in memory do not state whether they are those of passages.
+        split = structs.replace(manifest, split_passages=manifest.split_passages or self.vectors.split_passages)
+        read_corpus = partial(open_corpus_documents, split, path, request.corpus, bool(self.manifest.stores_vectors))
         if is_repeated and stores:
             stored = read_corpus()
         if is_repeated and updates[-1].stored_checksum == (stored and stored.checksum):
@@ -332,7 +335,8 @@ class Index:
             documents, older = map(opened, differing_parts(source, since))
         if documents is not None and older is not None and documents.terms[: len(older.terms)] != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
-        changes = DocumentChanges(path, manifest, documents, older, set(delete), digest, stored, searcher)
+        whole = since is None and bool(self.vectors.split_passages) and engine.replaces_passages
+        changes = DocumentChanges(path, manifest, documents, older, set(delete), digest, stored, searcher, whole)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, request.threads))
 
     def _update_from_texts(
@@ -355,6 +359,7 @@ class Index:
         vectors = self.vectors
         plan = EncodePlan(
             max_length=vectors.max_length,
+            split_passages=bool(vectors.split_passages),
             lowercase=bool(vectors.lowercase),
             scale=vectors.scale,
             prune=tuple(vectors.rules),
@@ -385,12 +390,16 @@ class Index:
     def _validate_new(self, corpus: "Corpus") -> None:
         with self.searcher() as searcher:
             for document in corpus:
-                if searcher.weights(document.id, ()) is not None:
+                names = (document.id, f"{document.id}{PASSAGE_DELIMITER}0")[: 2 if self.vectors.split_passages else 1]
+                if any(searcher.weights(name, ()) is not None for name in names):
                     fix = "Pass an id with each document, or replace documents by update()."
                     raise MilcoError(f"{self.path} has a document {shown(document.id)}: add() takes new ids only", fix)
 
     def delete(self, docids: Collection[str]) -> "Index":
-        """Delete documents, which need not exist, as update() does."""
+        """Delete documents, which need not exist, as update() does: manifest.updates[-1].deleted is how many did.
+
+        From an index of passages that an engine replaces by document (exact), all passages of a document are deleted.
+        """
         return self.update(delete=docids)
 
     def save_settings(self, settings: Mapping[str, Any], recall: dict) -> "Index":

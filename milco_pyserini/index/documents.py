@@ -26,7 +26,7 @@ from milco_pyserini.console import Progress
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
 from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE_DELIMITER, SeenIds
+from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE, SeenIds
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown, unknown_name, validate_name
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse import SparseBatch
@@ -39,7 +39,6 @@ MAX_VALUES = 100_000
 MAX_IMPACTS = 2**31 - 1
 # The field with the language of a document.
 LANGUAGE = "lang"
-PASSAGE = re.compile(rf"{PASSAGE_DELIMITER}[0-9]+\Z")
 # A passage without text stores the id of the passage that holds it.
 _HOLDER = "passage"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -106,6 +105,11 @@ class CheckedDocuments:
     def deleted(self) -> list[str]:
         """Ids that an update deletes, once all documents have been read; none for a new index."""
         return getattr(self._source, "deleted", [])
+
+    @property
+    def replaces_passages(self) -> bool:
+        """Whether an update replaces and deletes documents with all passages that the index has of them."""
+        return getattr(self._source, "replaces_passages", False)
 
     @property
     def scale(self) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from milco_pyserini.corpora.records import PASSAGE, PASSAGE_DELIMITER
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters, StoredDocument
 from milco_pyserini.index.errors import engine_errors
@@ -59,6 +60,7 @@ class Exact(Engine):
     )
     scanned = "segment-*"
     may_be_empty = True
+    replaces_passages = True
 
     def build(self, documents: CheckedDocuments, directory: Path, threads: int) -> BuildResult:
         """Write ids, terms, the files of PostingLists, and the documents."""
@@ -72,9 +74,11 @@ class Exact(Engine):
             segments = [_IndexSegment(directory, prefix) for prefix in _prefixes(directory)]
             number = 1 + max(segment.number for segment in segments)
             ids, empty = _write_segment(documents, directory, _prefix(number))
-            replaced = {*ids, *empty, *documents.deleted}
+            replaced, whole = {*ids, *empty}, documents.replaces_passages
+            if whole:
+                replaced = {PASSAGE.sub("", docid) for docid in replaced}
             for segment in segments:
-                segment.delete(replaced)
+                segment.delete({*replaced, *documents.deleted}, whole)
             new = _IndexSegment(directory, _prefix(number))
             if ids:
                 segments.append(new)
@@ -170,10 +174,12 @@ class _IndexSegment:
         """True if more than half of the documents are deleted."""
         return 2 * self.live < len(self.searcher.ids)
 
-    def delete(self, docids: set[str]) -> None:
-        """Delete documents, which need not exist."""
+    def delete(self, docids: set[str], passages: bool = False) -> None:
+        """Delete documents, which need not exist. passages: with all passages of them."""
         searcher = self.searcher
         live, found = searcher.live_rows(), list(searcher.ids.find(docids).values())
+        if passages:
+            found += [row for docid in docids for row in searcher.passage_rows(docid)]
         if not live[found].any():
             return
         live[found] = False
@@ -331,6 +337,15 @@ class ExactSearcher(EngineSearcher):
     def rows(self, docids: Collection[str]) -> dict[str, int]:
         """Return the rows of the documents that exist and are not deleted."""
         return {docid: row for docid, row in self.ids.find(docids).items() if not len(self._live) or self._live[row]}
+
+    def passage_rows(self, docid: str) -> Iterator[int]:
+        """Yield the rows of a document's passages, also of those that are deleted."""
+        prefix = docid + PASSAGE_DELIMITER
+        for row in range(bisect_left(self.ids, prefix), len(self.ids)):
+            if not (name := self.ids[row]).startswith(prefix):
+                return
+            if PASSAGE.sub("", name) == docid:
+                yield row
 
     def _allowed(self, filters: Filters) -> NDArray[np.bool_]:
         return self.live_rows() & cast(StoredFiles, self.documents_file).allowed(filters)

@@ -12,9 +12,10 @@ from milco_pyserini.console import Progress, log
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.catalog import local_corpora
 from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.corpora.records import PASSAGE
 from milco_pyserini.errors import parameter
 from milco_pyserini.index.directory import Index
-from milco_pyserini.index.documents import PASSAGE, DiskDocuments
+from milco_pyserini.index.documents import DiskDocuments
 from milco_pyserini.index.protocol import DocStore, EngineSearcher
 
 T = TypeVar("T")

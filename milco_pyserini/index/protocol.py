@@ -572,7 +572,8 @@ class Engine:
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
     recall is measured when an index is built. record: the type of the manifests of its indexes. capabilities: with
     BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there is update(). changes_files:
-    update() changes files, and does not only add and remove them.
+    update() changes files, and does not only add and remove them. replaces_passages: update() finds all passages of a
+    document, so that texts that are split can be added.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
     them or not; "" for none. may_be_empty: an index may hold no document.
     """
@@ -582,6 +583,7 @@ class Engine:
     record: ClassVar[type[IndexManifest]] = IndexManifest
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.BUILD})
     changes_files: ClassVar = False
+    replaces_passages: ClassVar = False
     scanned: ClassVar = ""
     may_be_empty: ClassVar = False
 

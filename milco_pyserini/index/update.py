@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
+from milco_pyserini.corpora.records import PASSAGE
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import (
     CheckedDocuments,
@@ -66,6 +67,7 @@ class DocumentChanges:
         delete: further ids to delete.
         request: update_request() of the above; None if it is not known.
         corpus, searcher: what the index is to store of the documents, and the index, which knows what it stores.
+        replaces_passages: documents are replaced and deleted with all passages that the index has of them.
 
     Attributes:
         written, deleted, emptied: when vectors() has ended, the number of documents with terms that it yielded, ids,
@@ -83,6 +85,7 @@ class DocumentChanges:
     request: str | None
     corpus: CorpusDocuments | None = None
     searcher: EngineSearcher | None = None
+    replaces_passages: bool = False
     written: int = 0
     emptied: int = 0
     deleted: Sequence[str] = ()
@@ -112,8 +115,9 @@ class DocumentChanges:
             yield names, batch
 
     def _count(self, names: Sequence[str], written: int) -> None:
-        for docid in filter(self.delete.__contains__, names):
-            raise self._contradiction(docid)
+        for docid in names:
+            if docid in self.delete or (self.replaces_passages and PASSAGE.sub("", docid) in self.delete):
+                raise self._contradiction(docid)
         self.written += written
 
     def _contradiction(self, docid: str) -> MilcoError:
@@ -198,7 +202,7 @@ def update_directory(
         added = changes.manifest
         update = UpdateRecord(
             documents=changes.written,
-            deleted=len(changes.deleted),
+            deleted=len(changes.deleted) if changes.source else manifest.documents - built.documents,
             since=changes.since is not None,
             corpus=added.corpus,
             corpus_hash=added.corpus_hash,
@@ -239,6 +243,8 @@ def _report_deleted(changes: DocumentChanges, manifest: IndexManifest, fewer: in
     if adds and changes.since is None:
         # How many documents are new is not known.
         log(f"Deleted {asked}, as far as the index had them")
+    elif changes.replaces_passages:
+        log(f"Deleted {counted(fewer, 'passage')} of {asked}")
     elif adds or fewer == len(changes.deleted):
         log(f"Deleted {asked}")
     else:

@@ -179,6 +179,7 @@ class ShardRecord(Record, frozen=True, kw_only=True):
 class UpdateRecord(Record, frozen=True, kw_only=True):
     """An update of an index.
 
+    deleted: number of documents that were; of docids if documents were added, too, which the index need not have had.
     since: documents that the new vectors lack were deleted. request: digest of what was asked for. The corpus is that
     of the documents that were added.
     """

@@ -1,6 +1,7 @@
 """Search and explanations as tools of the Model Context Protocol (MCP), for agents."""
 
 import inspect
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,18 +10,22 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import Tool
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.request import SCORING
 from milco_pyserini.serve.memory import Memory
-from milco_pyserini.serve.schema import NOT_SERVED, request_fields
+from milco_pyserini.serve.schema import NOT_SERVED, problem_text, request_fields
 from milco_pyserini.serve.service import SearchService, document_json, served_request
 
 # Terms of an explanation that a model is given; all of them would fill its context.
 _TERMS = 12
-_Filters = dict[str, list[str] | dict[str, str]] | None
+_Value = str | bool | int | float
+_Filters = dict[str, _Value | list[_Value] | dict[str, _Value]] | list[str] | str | None
+_FILTERS = (
+    'filters expects {"lang": "de"}, {"year": {">=": 2000}}, or conditions such as ["lang=de", "year>=2000"], got '
+)
 
 
 def create_mcp_server(service: SearchService, memory: Memory | None = None) -> MCPServer:
@@ -49,7 +54,7 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
             query: words or a question, in any language.
             alpha: the pivot view is the meaning in English, the source view the query's own words. 0.8 finds more in
                 other languages than the query's.
-            filters: such as {"lang": ["de", "fr"], "year": {">=": "2000", "<": "2010"}}.
+            filters: such as {"lang": ["de", "fr"], "year": {">=": 2000, "<": 2010}}, or ["lang=de", "year>=2000"].
         """
         by_document = service.about.has_passages
         with _as_tool_error():
@@ -113,8 +118,10 @@ def _add_memory(server: MCPServer, memory: Memory) -> None:
     async def remember(text: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
         """Remember a note; return its id. The same note with the same fields is remembered once.
 
+        A long note is split into passages, whose number is returned: each is found, and all are one note.
+
         Args:
-            text: the note, a few sentences in any language.
+            text: the note in any language, up to 20,000 characters.
             fields: such as {"project": "atlas", "tags": ["travel"], "year": 2026}, for filters; lang is detected.
         """
         with _as_tool_error():
@@ -124,10 +131,14 @@ def _add_memory(server: MCPServer, memory: Memory) -> None:
     async def recall(query: str, k: int = 5, filters: _Filters = None) -> dict[str, Any]:
         """Recall the notes that fit a question best, whatever their languages, each with the reason in one line.
 
+        text is the best passage of a note, which is all of a short one; the tool document returns the complete note by
+        its id. share is the share of the question that is on terms of the passage, from 0 to 1: below 0.15, a note has
+        nothing to do with the question, above 0.3 probably much.
+
         Args:
             query: words or a question, in any language.
             k: notes to return, up to 100.
-            filters: such as {"project": ["atlas"], "year": {">=": "2025"}}.
+            filters: such as {"project": "atlas", "year": {">=": 2025}}, or ["project=atlas", "year>=2025"].
         """
         with _as_tool_error():
             return {"notes": await memory.recall(query, k, filters)}
@@ -138,7 +149,7 @@ def _add_memory(server: MCPServer, memory: Memory) -> None:
 
         Args:
             id: of a note.
-            filters: such as {"project": ["atlas"]}.
+            filters: such as {"project": "atlas"}.
         """
         with _as_tool_error():
             return {"forgotten": await memory.forget(id, filters)}
@@ -181,7 +192,15 @@ class _StrictServer(MCPServer):
                 validate_name("argument", argument, known.get(name, arguments))
             if self.before is not None:
                 await self.before()
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            problem = error.__cause__.errors()[0]
+            argument = str(problem["loc"][0])
+            given = json.dumps(arguments.get(argument))[:60]
+            raise ToolError(_FILTERS + given if argument == "filters" else problem_text(problem, argument)) from None
 
 
 @contextmanager

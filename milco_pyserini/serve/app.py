@@ -6,7 +6,6 @@ import contextlib
 import hmac
 import json
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +54,7 @@ from milco_pyserini.serve.schema import (
     SearchBody,
     SearchesAnswer,
     SearchParameters,
+    problem_text,
 )
 from milco_pyserini.serve.service import (
     FACET_HITS,
@@ -83,11 +83,6 @@ _HEADERS = {
 _STATUS: dict[type[MilcoError], HTTPStatus] = {
     **{UnknownDocument: HTTPStatus.NOT_FOUND, Busy: HTTPStatus.SERVICE_UNAVAILABLE},
     **{Unreachable: HTTPStatus.BAD_GATEWAY, DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR},
-}
-_EXPECTED = {
-    **{"int_parsing": "an integer", "int_type": "an integer", "float_parsing": "a number", "float_type": "a number"},
-    **{"bool_type": "true or false", "list_type": "a list", "string_type": "a string"},
-    **{"string_unicode": "a string without lone surrogates", "model_attributes_type": "a JSON object"},
 }
 
 
@@ -450,14 +445,8 @@ def _first_problem(failure: RequestValidationError, request: Request) -> str:
         return f"the body is not valid JSON: {problem['ctx']['error']} (character {problem['loc'][-1]})"
     if isinstance(value, bytes):
         return "the body is not sent as JSON: add the header Content-Type: application/json"
-    if kind == "missing":
-        return f"{name} is required"
     if kind == "extra_forbidden":
         fields = {(one["method"], one["path"]): one["fields"] for one in _operations(request.app.openapi())}
         names = [field["name"] for field in fields[request.method, request.url.path]]
         return str(unknown_name("parameter", path, names))
-    if kind == "literal_error":
-        valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
-        return str(unknown_name(f"value for {problem['loc'][1]}", str(value), valid))
-    given = shown(value) if isinstance(value, str) else json.dumps(value)[:60]
-    return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {given}"
+    return problem_text(problem, name)

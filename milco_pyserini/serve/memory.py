@@ -1,12 +1,13 @@
 """The memory of agents: an index of notes in any languages, which they write while they search it.
 
-A note is one document of an exact index, which has it on disk before remember() returns. Several programs may share a
-memory: they write one after the other, and each finds the notes of all in its next search.
+A note is one document of an exact index of passages, which has it on disk before remember() returns. Several programs
+may share a memory: they write one after the other, and each finds the notes of all in its next search.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgspec import structs
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.corpora.languages import FIELD, detect_languages
 from milco_pyserini.corpora.readers import ID_NAMES
+from milco_pyserini.corpora.records import PASSAGE, PASSAGE_DELIMITER
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, ParameterError, UnknownDocument, shown
 from milco_pyserini.explain.terms import Term
@@ -65,8 +67,16 @@ def open_memory(path: str | Path, encoder: str | Path | None = None) -> Index:
         if index.manifest.engine != Exact.name or index.manifest.fields is None or index.shards:
             fix = "Choose another directory, which need not exist."
             raise MilcoError(f"{path} is not a memory, which is an index of engine exact with its documents", fix)
-        if not index.manifest.detects_languages:
-            manifest = structs.replace(index.manifest, detects_languages=True)
+        if not (index.manifest.detects_languages and index.vectors.split_passages):
+            with index.searcher() as searcher:
+                ambiguous = next(filter(PASSAGE.search, searcher.matching({})), None)
+            if ambiguous is not None:
+                fix = "Delete it by milco index update, and add it with another id."
+                raise MilcoError(
+                    f"{path} has a note {shown(ambiguous)}: the ids of passages end in # and a number", fix
+                )
+            vectors = structs.replace(index.vectors, split_passages=True)
+            manifest = structs.replace(index.manifest, detects_languages=True, vectors=vectors)
             write_checked(path / MANIFEST, manifest)
             index = Index(path, manifest)
     return index
@@ -92,22 +102,30 @@ class Memory:
         return self._service.opened.primary.index.path
 
     async def remember(self, text: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Add a note; return its id and fields. It is on disk then. Raises MilcoError if it cannot be found later."""
+        """Add a note; return its id, its fields and the number of its passages. It is on disk then.
+
+        Raises MilcoError if it cannot be found later.
+        """
         note = _note(text, fields or {})
-        added = await self._service.run("encode", self._add, note)
+        added, passages = await self._service.run("encode", self._add, note)
         await self._service.refresh()
-        return {"id": note.id, "fields": dict(added.fields)}
+        return {"id": note.id, "passages": passages, "fields": dict(added.fields)}
 
     async def recall(self, query: str, k: int = 5, filters: Any = None) -> list[dict[str, Any]]:
-        """Return the k best notes, each with a reason. Languages are balanced once they have notes enough."""
+        """Return the k best notes, each with a reason, and the text of its best passage.
+
+        Languages are balanced once they have notes enough.
+        """
         await self._service.refresh()
-        request = served_request(k=k, filters=filters or {}, balance=self._balance())
+        request = served_request(k=k, filters=filters or {}, balance=self._balance(), max_passage=True)
         response = await self._service.search(query, request)
         why = await self.reasons(response)
         return [
             {
                 "id": hit.docid,
+                "passage": hit.passage,
                 "score": hit.score,
+                "share": hit.share,
                 "text": hit.document.text if hit.document else "",
                 "fields": dict(hit.document.fields) if hit.document else {},
                 "why": why[hit.docid],
@@ -122,8 +140,9 @@ class Memory:
         await self._service.refresh()
         searcher = self._service.opened.primary.engine_searcher
         if docid is None:
-            docids = searcher.matching(served_request(filters=filters).filters)
-        elif searcher.weights(docid, ()) is None:
+            passages = searcher.matching(served_request(filters=filters).filters)
+            docids = list(dict.fromkeys(PASSAGE.sub("", passage) for passage in passages))
+        elif all(searcher.weights(name, ()) is None for name in (docid, f"{docid}{PASSAGE_DELIMITER}0")):
             raise UnknownDocument(f"the memory has no note {shown(docid)}")
         else:
             docids = [docid]
@@ -152,20 +171,21 @@ class Memory:
             return None
         return balance if sum(counts.values()) >= MIN_BALANCED * len(counts) else None
 
-    def _add(self, note: Document) -> Document:
+    def _add(self, note: Document) -> tuple[Document, int]:
         (note,) = detect_languages([note])
-        opened = self._service.opened
-        encoder = opened.encoder.encoder
-        vectors = encoder.encode_document([note.text], max_length=opened.primary.index.vectors.max_length)
-        if not len(vectors.columns):
+        index, encoder = open_index(self._path), self._service.opened.encoder.encoder
+        length = index.vectors.max_length or encoder.config.passage_max_length
+        (passages,) = encoder.tokenizer.passages([note.text], length)
+        vectors = replace(encoder.network.encode(passages, encoder.views), vocabulary=encoder.vocabulary)
+        if not vectors.lengths()[0]:
             raise ParameterError("text", shown(note.text), "has no term by which it could be found")
-        index = open_index(self._path)
         if all(len(vectors.view(view).columns) for view in encoder.views):
-            index.update(vectors, ids=[note.id], encoder=encoder, corpus=[note])
+            ids = [f"{note.id}{PASSAGE_DELIMITER}{number}" for number in range(len(passages))]
+            index.update(vectors, ids=ids, encoder=encoder, corpus=[note])
         else:
             # A batch is taken for one of the views in which it has terms.
             index.update([note], encoder=encoder)
-        return note
+        return note, len(passages)
 
 
 def _note(text: str, fields: Mapping[str, Any]) -> Document:
@@ -186,10 +206,11 @@ def _note(text: str, fields: Mapping[str, Any]) -> Document:
 def _reasons(primary: Any, response: SearchResponse) -> dict[str, str]:
     impacts = TermImpacts(primary.engine_searcher, primary.index)
     vocabulary, query = primary.query_encoder.encoder.vocabulary, impacts.query(dict(response.terms))
-    weights = primary.engine_searcher.term_impacts([hit.docid for hit in response.hits], list(query))
+    names = {hit.docid: hit.passage or hit.docid for hit in response.hits}
+    weights = primary.engine_searcher.term_impacts(list(names.values()), list(query))
     reasons = {}
     for hit in response.hits:
-        scores = {term: query[term] * weight for term, weight in weights.get(hit.docid, {}).items()}
+        scores = {term: query[term] * weight for term, weight in weights.get(names[hit.docid], {}).items()}
         best = sorted(scores, key=lambda term: -scores[term])[:_TERMS]
         total = sum(scores.values())
         reasons[hit.docid] = ", ".join(f"{_shown_term(vocabulary, term)} {scores[term] / total:.0%}" for term in best)

@@ -1,10 +1,13 @@
 """Parameters and answers of the API: what requests are read into, and what /openapi.json describes."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from milco_pyserini.errors import shown, unknown_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
 from milco_pyserini.options import option_fields, value_types
 from milco_pyserini.request import SCORING, SearchRequest
@@ -19,6 +22,25 @@ from milco_pyserini.serve.service import (
 
 # Largest body of a request.
 MAX_BODY_BYTES = 2**20
+# Kind of an error of pydantic -> the expected value.
+_EXPECTED = {
+    **{"int_parsing": "an integer", "int_type": "an integer", "float_parsing": "a number", "float_type": "a number"},
+    **{"int_from_float": "an integer", "bool_type": "true or false", "list_type": "a list", "string_type": "a string"},
+    **{"string_unicode": "a string without lone surrogates", "model_attributes_type": "a JSON object"},
+    **{"dict_type": "a JSON object"},
+}
+
+
+def problem_text(problem: Mapping[str, Any], name: str) -> str:
+    """Return one line on what pydantic found wrong with a value. name: of the parameter, or PARAMETER.PLACE."""
+    kind, value = problem["type"], problem.get("input")
+    if kind == "missing":
+        return f"{name} is required"
+    if kind == "literal_error":
+        valid = re.findall(r"'(\w+)'", problem["ctx"]["expected"])
+        return str(unknown_name(f"value for {name.partition('.')[0]}", str(value), valid))
+    given = shown(value) if isinstance(value, str) else json.dumps(value)[:60]
+    return f"{name} expects {_EXPECTED.get(kind) or problem['msg']}, got {given}"
 
 
 class _Strict(BaseModel):

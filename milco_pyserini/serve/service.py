@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
+from milco_pyserini.corpora.records import PASSAGE, PASSAGE_DELIMITER, Document
 from milco_pyserini.errors import (
     MilcoError,
     ParameterError,
@@ -96,7 +96,7 @@ def query_text(text: str) -> str:
     """Return a query with single spaces. Raises MilcoError if it is empty or too long."""
     text = " ".join(text.split())
     if not text:
-        raise ParameterError("q", None, "is empty")
+        raise MilcoError("the query is empty")
     if len(text) > MAX_QUERY_CHARACTERS:
         raise MilcoError(f"the query has {len(text):,} characters: it may have up to {MAX_QUERY_CHARACTERS:,}")
     return text
@@ -510,13 +510,15 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
 
 def _passage(opened: IndexSnapshot, docid: str, document: Document) -> Document:
     """Return a document with only the text of the passage, if the docid is that of one."""
-    about = opened.primary.index.vectors
-    number = docid.rpartition(PASSAGE_DELIMITER)[2]
-    if not about.split_passages or not number.isdecimal():
+    about, number = opened.primary.index.vectors, PASSAGE.search(docid)
+    if not about.split_passages or number is None:
         return document
-    encoder, length = opened.encoder.encoder, about.max_length or 0
-    text = passage_text(encoder, document.contents, length, opened.lowercase, int(number))
-    return replace(document, text=text.removeprefix(document.title).lstrip() if number == "0" else text)
+    encoder = opened.encoder.encoder
+    length = about.max_length or encoder.config.passage_max_length
+    text = passage_text(encoder, document.contents, length, opened.lowercase, int(number[1]))
+    if text == document.contents.strip():
+        return document
+    return replace(document, text=text if int(number[1]) else text.removeprefix(document.title).lstrip())
 
 
 def _detach_from_java(barrier: threading.Barrier) -> None:

@@ -167,7 +167,6 @@ def test_the_command_updates_and_deletes(
         ({"views": ["pivot"]}, (), r"its views is \['pivot'\], the index has \['pivot', 'source'\]"),
         ({}, ("--prune", "top-k:9"), "its pruning is 'top-k:9', the index has None: give the same --prune"),
         ({}, ("--since", "{other}"), "was not built from it. Give the vectors that it was"),
-        ({"split_passages": True}, (), "holds passages, and a replaced document may have had more"),
         ({}, ("--delete", "{ids}"), "document 'x' is in .*new and in --delete: remove it from one"),
     ],
 )
@@ -181,7 +180,6 @@ def test_vectors_that_do_not_fit_are_refused(
 ) -> None:
     """In one line that names the field, and the index is unchanged."""
     encoded = {"weight_hash": "a", "english_prefix": "", "max_length": 512, "views": ["pivot", "source"]}
-    encoded |= {"split_passages": True} if more.get("split_passages") else {}
     index = Index.build(store(tmp_path / "old", {"x": {"w1": 3}, "y": {"w1": 2}}, **encoded), tmp_path / "index", kind)
     new = store(tmp_path / "new", {"x": {"w1": 5}}, **encoded | more)
     other = store(tmp_path / "other", {"z": {"w1": 5}}, **encoded)
@@ -216,6 +214,26 @@ def test_since_needs_an_index_that_only_it_has_changed(
     assert "document 'x' is in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["exact"])
+def test_documents_are_replaced_with_all_of_their_passages(kind: str, tmp_path: Path) -> None:
+    """By engines that find these; with since, passages are what differs."""
+    encoded = {"split_passages": True}
+    old = {"x#0": {"w1": 3}, "x#1": {"w1": 2}, "x#2": {"w2": 1}, "xy#0": {"w1": 1}, "x": {"w1": 9}, "x#1#0": {"w1": 5}}
+    before = store(tmp_path / "old", old, **encoded)
+    index = Index.build(before, tmp_path / "index", kind)
+    index.update(store(tmp_path / "new", {"x#0": {"w1": 4}}, **encoded))
+    assert answers(index.path) == answers(
+        Index.build(
+            store(tmp_path / "left", {"x#0": {"w1": 4}, "xy#0": {"w1": 1}, "x#1#0": {"w1": 5}}, **encoded),
+            tmp_path / "other",
+            kind,
+        ).path
+    )
+    index = Index.build(before, tmp_path / "again", kind)
+    index.update(store(tmp_path / "newer", old | {"x#1": {"w1": 7}}, **encoded), since=before)
+    assert open_index(index.path).manifest.documents == len(old)
+
+
 def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> None:
     """A batch does not state whether it holds passages; the index does."""
     index = Index.build(
@@ -237,7 +255,10 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
             "update --index {seismic} --vectors {store}",
             "seismic cannot be updated, exact, lucene and qdrant can",
         ),
-        ("update --index {lucene}", "an update needs documents to add (--vectors) or ids to delete (--delete)"),
+        (
+            "update --index {lucene}",
+            "an update needs documents to add (--vectors or --corpus) or ids to delete (--delete)",
+        ),
         ("update --vectors {store}", "--index is required"),
         ("update --index {lucene}none --vectors {store}", "no index at "),
         ("update --index {lucene} --delete {lucene}/none", "no such file"),

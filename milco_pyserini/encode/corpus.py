@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import structs
 
-from milco_pyserini.console import Progress, counted, duration, log
+from milco_pyserini.console import Progress, counted, duration, log, warn
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
@@ -21,7 +21,7 @@ from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_de
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
-from milco_pyserini.encode.reuse import ReusableStore
+from milco_pyserini.encode.reuse import ReusableStore, load_texts
 from milco_pyserini.encode.writer import StoreWriter, validate_output
 from milco_pyserini.errors import Message, MilcoError, ParameterError, joined, parameter, require_package, shown
 from milco_pyserini.io.artifact import Action
@@ -30,7 +30,7 @@ from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.configuration import warn_if_trained_on
 from milco_pyserini.options import validate
-from milco_pyserini.sparse.store import FORMAT_VERSION, open_manifest, validate_shard_id
+from milco_pyserini.sparse.store import FORMAT_VERSION, open_manifest, read_part, validate_shard_id
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
@@ -174,8 +174,20 @@ def encode_corpus(
     if manifest.empty_documents:
         log(f"{manifest.empty_documents:,} of {counted(manifest.documents, 'text')} have empty vectors (kept)")
     if manifest.truncated_documents:
-        log(f"Truncated {counted(manifest.truncated_documents, 'text')} to {plan.max_length} tokens")
+        what = counted(manifest.truncated_documents, "text")
+        warn(f"truncated {what} to {plan.max_length} tokens{_first_truncated(output, manifest, records)}")
     return manifest
+
+
+def _first_truncated(store: Path, manifest: StoreManifest, records: Corpus | Topics) -> str:
+    """Return which text of a complete store is the first that was truncated, for a message; "" if it is not known."""
+    number, part = next((number, part) for number, part in enumerate(manifest.parts) if part.truncated)
+    if part.digests is None:
+        return ""
+    texts = load_texts(read_part(store, part.digests))
+    place = sum(before.texts for before in manifest.parts[:number]) + int(texts["truncated"].argmax())
+    first: Any = next(itertools.islice(iter(records), place, None))
+    return f", the first is {shown(first.id)}"
 
 
 def _refuse(reason: str, **options: Any) -> None:

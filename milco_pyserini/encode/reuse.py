@@ -92,7 +92,7 @@ class ReusableStore:
         vectors: list[list[Any]] = [[] for _ in records]
         for part in np.unique(parts).tolist():
             if part == _ENCODED:
-                stored_texts = _load(encoded.digests)
+                stored_texts = load_texts(encoded.digests)
                 stored_vectors = self._vectors(stored_texts, self.path, encoded.content)
             else:
                 stored_texts, stored_vectors = self._part(part)
@@ -124,7 +124,7 @@ class ReusableStore:
         part = self.manifest.parts[number]
         digests = part.digests or part
         with intact(self.path, digests.file):
-            texts = _load(read_part(self.path, digests))
+            texts = load_texts(read_part(self.path, digests))
             if texts.dtype != TEXT or texts["vectors"].sum() != part.documents:
                 raise ValueError("not the digests of this part")
         return texts
@@ -155,7 +155,7 @@ class ReusableStore:
         return file.getvalue()
 
 
-def _load(content: bytes) -> NDArray[np.void]:
-    """Return the digests in a file's content."""
+def load_texts(content: bytes) -> NDArray[np.void]:
+    """Return the digests and counts of a part's texts, TEXT [B], from the content of their file."""
     with _PARSER:
         return np.load(io.BytesIO(content))

@@ -396,7 +396,10 @@ def test_empty_and_overlong_texts_are_kept_and_counted(tmp_path: Path, capsys: p
     assert vectors["a"] == {} and vectors["b"]
     assert (store.manifest.empty_documents, store.manifest.truncated_documents) == (1, 1)
     stderr = capsys.readouterr().err
-    assert "1 of 2 texts have empty vectors (kept)\n" in stderr and "Truncated 1 text to 16 tokens\n" in stderr
+    assert (
+        "1 of 2 texts have empty vectors (kept)\n" in stderr
+        and "warning: truncated 1 text to 16 tokens, the first is 'b'\n" in stderr
+    )
 
 
 def test_text_prints_terms_strongest_first(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
 from milco_pyserini.defaults import INDEXES, directory_name, missing_vectors
+from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.options import option, options_of
 from milco_pyserini.request import BuildRequest, IndexRequest
 
@@ -75,6 +76,12 @@ class UpdateOptions:
     )
     delete: Path | None = option(None, metavar="FILE", help="docids to delete, one per line")
     request: IndexRequest = options_of(IndexRequest)
+
+    def conflicts(self) -> Iterator[MilcoError]:
+        """Yield an error if there is nothing to do."""
+        if self.vectors is None and self.delete is None and self.request.corpus is None:
+            needed = Message("documents to add ({vectors} or {corpus}) or ids to delete ({delete})")
+            yield MilcoError("an update needs " + needed)
 
 
 @dataclass(frozen=True)

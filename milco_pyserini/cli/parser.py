@@ -9,6 +9,7 @@ import collections
 import copy
 import dataclasses
 import inspect
+import shlex
 import shutil
 import sys
 import textwrap
@@ -163,7 +164,8 @@ def parse(
         for name in unknown
     ]
     if unexpected and not unknown:
-        errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)"))
+        guess = _option_for(unexpected[0], options_class, [text.split("=")[0] for text in argv])
+        errors.append(MilcoError(f"unexpected argument {unexpected[0]!r} (see {prog} --help)", guess))
     misspelled = bool(errors)
     given = collections.Counter(
         by_option[name].name for name in (text.split("=")[0] for text in argv) if name in by_option
@@ -194,6 +196,17 @@ def parse(
     options = replace_options(defaults, **values)
     validate(options)
     return options
+
+
+def _option_for(argument: str, options_class: type, given: Sequence[str]) -> str:
+    """Return the first of a command's own options that takes such an argument, for a message; "" if it is given."""
+    kinds = {"TEXT"} if " " in argument else {"PATH", "DIR"} if Path(argument).is_dir() else {"PATH", "DIR", "FILE"}
+    own = dataclasses.fields(options_class)
+    for field in (field for field in own if field.name in vars(options_class).get("__annotations__", ())):
+        if not kinds.isdisjoint((field.metadata.get("metavar") or "").split("|")):
+            flag = flag_of(field)
+            return "" if flag in given else f"Write {flag} {shlex.quote(argument)}."
+    return ""
 
 
 def _with_default(field: dataclasses.Field, value: Any) -> dataclasses.Field:

@@ -5,6 +5,7 @@ A name is, in this order: an existing path; a name of a benchmark, such as mirac
 in its publisher's layout (remote.py); for ir_datasets, IR_DATASETS_HOME selects a copy.
 """
 
+import locale
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -253,7 +254,10 @@ def _unknown(name: str, word: str, table: Mapping[str, Any]) -> MilcoError:
         guess = f"; did you mean {near!r}?" if near else ""
         return MilcoError(f"{name}: no such file or directory{guess}")
     other = find_benchmark(name)
-    near = nearest(name, [*table, *BENCHMARKS])
+    head, _, language = name.rpartition("-")
+    # "sample-german"
+    coded = f"{head}-{locale.normalize(language).partition('_')[0]}"
+    near = coded if coded in table else nearest(name, [*table, *BENCHMARKS])
     if other is not None and name not in BENCHMARKS:
         kind, plural = ("topics", "corpora") if word == "corpus" else ("a corpus", "topics")
         guess = f"it names {kind}. 'milco corpora show {other.name}' lists its {plural}"

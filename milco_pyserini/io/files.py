@@ -161,7 +161,8 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 
     The next run for path removes that of a killed one.
     """
-    place = path.resolve()
+    # Messages have the path as the user wrote it, unless it is a link.
+    place = path.resolve() if path.is_symlink() or path.name in ("", "..") else path
     _make_directory(place.parent)
     remove_partial(place)
     with _partial(place) as scratch:
@@ -171,6 +172,8 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 
 def visible(path: Path) -> Path:
     """Return a path for messages: in place of one in a scratch directory, the path that it is for."""
+    if path.parent.name.startswith("milco-") and path.parent.parent == Path(tempfile.gettempdir()):
+        return Path("a temporary directory")
     hidden = next((place for place in (path, *path.parents) if PARTIAL in place.name), None)
     return path if hidden is None else hidden.with_name(hidden.name[1:].partition(PARTIAL)[0])
 

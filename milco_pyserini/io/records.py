@@ -349,6 +349,8 @@ def differences(
 def described(name: str, recorded: Any, wanted: Any) -> Message:
     """Return a difference in words, such as "with max_length 512, not 9" or "without prune, not with prune top-k:5"."""
     field = name.rpartition(".")[2]
+    if field == "corpus_hash" and recorded:
+        return Message("with other texts")
     # The option of another field has other values, and topics have --topics in place of --corpus.
     is_option = field == "pruning" or (field in _agreements() and option_of(field) == field != "corpus")
     mention = parameter(option_of(field)) if is_option else name

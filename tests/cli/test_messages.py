@@ -23,10 +23,12 @@ MESSAGES = {
         "(Shift_JIS, GBK, windows-1256 ...) by iconv -f ... -t utf-8"
     ),
     "encode --corpus sample-german --encoder mini": (
-        "milco encode: error: unknown corpus 'sample-german': did you mean 'sample-en'? 'milco corpora show "
+        "milco encode: error: unknown corpus 'sample-german': did you mean 'sample-de'? 'milco corpora show "
         "sample' lists sample, sample-LANG (ar de en es fi fr ...)"
     ),
-    "encode docs.tsv": ("milco encode: error: unexpected argument 'docs.tsv' (see milco encode --help)"),
+    "encode docs.tsv": (
+        "milco encode: error: unexpected argument 'docs.tsv' (see milco encode --help). Write --corpus docs.tsv."
+    ),
     "encode --corpus docs.tsv --encoder mini --max-length 2": "milco encode: error: --max-length 2: must be at least 3",
     "encode --corpus docs.tsv --encoder mini --dtype float31": (
         "milco encode: error: --dtype float31: must be one of auto, fast, float32, bfloat16, int8. "
@@ -89,6 +91,10 @@ MESSAGES = {
         "milco index: error: --shard-num 2: vectors/a has 1 part, and each shard needs one. Use fewer shards, "
         "or smaller parts (milco encode --part-size)."
     ),
+    "index update --index indexes/a.exact": (
+        "milco index update: error: an update needs documents to add (--vectors or --corpus) or ids to delete "
+        "(--delete)"
+    ),
     "index tune --index indexes/a.exact": (
         "milco index tune: error: --index indexes/a.exact: engine exact cannot trade recall for speed, seismic can"
     ),
@@ -96,7 +102,17 @@ MESSAGES = {
     "search --query x --index indexes/b": (
         "milco search: error: no index at indexes/b: build it with milco index --vectors vectors/b --output indexes/b"
     ),
-    "search topics.tsv": ("milco search: error: unexpected argument 'topics.tsv' (see milco search --help)"),
+    "search topics.tsv": (
+        "milco search: error: unexpected argument 'topics.tsv' (see milco search --help). Write --topics topics.tsv."
+    ),
+    "search 'a question'": (
+        "milco search: error: unexpected argument 'a question' (see milco search --help). Write --query 'a question'."
+    ),
+    "search --top-k 3 --query x": "milco search: error: unknown option '--top-k': did you mean '--k'?",
+    "search --query x --filter lang==de": (
+        "milco search: error: --filter lang==de: has two equals signs. Write lang=de, or, for a value that begins with "
+        "=, {'lang': '=de'}."
+    ),
     "search --topics topics.tsv --tag 'a b'": (
         "milco search: error: --tag 'a b': must not be empty or contain white space, which separates the "
         "columns of a run"
@@ -123,7 +139,9 @@ MESSAGES = {
     "export --to ciff --vectors vectors/a --output notes": (
         "milco export: error: notes was not written by this command, so it is never replaced. Choose another --output."
     ),
-    "eval run.txt qrels.txt": ("milco eval: error: unexpected argument 'run.txt' (see milco eval --help)"),
+    "eval run.txt qrels.txt": (
+        "milco eval: error: unexpected argument 'run.txt' (see milco eval --help). Write --run run.txt."
+    ),
     "eval --run none.txt --qrels qrels.txt": (
         "milco eval: error: --run none.txt does not exist: it expects TREC or MS MARCO run files"
     ),

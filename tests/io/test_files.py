@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -30,9 +31,11 @@ from milco_pyserini.io.files import (
     read_json,
     remove_directory,
     remove_partial,
+    scratch_directory,
     text_output,
     validate_output_directory,
     validate_output_file,
+    visible,
     write_json,
 )
 
@@ -577,3 +580,13 @@ def test_a_terminal_shows_ids_that_would_act_on_it(monkeypatch: pytest.MonkeyPat
         with text_output(STDOUT) as handle:
             handle.writelines(["q1\tQ0\t\x1b[31m\n"])
         assert screen.getvalue() == expected
+
+
+def test_messages_have_the_paths_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the name of a scratch directory, nor that of a temporary one, nor an absolute path for a relative one."""
+    monkeypatch.chdir(tmp_path)
+    with scratch_directory(Path("indexes/mine")) as scratch:
+        assert visible(scratch / "vectors") == Path("indexes/mine")
+    with tempfile.TemporaryDirectory(prefix="milco-mine-") as directory:
+        assert str(visible(Path(directory) / "passages")) == "a temporary directory"
+    assert visible(Path(tempfile.gettempdir()) / "mine") == Path(tempfile.gettempdir()) / "mine"

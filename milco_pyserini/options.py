@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from milco_pyserini.defaults import ENCODER_DTYPES
-from milco_pyserini.errors import MilcoError, Parameter, ParameterError, joined, nearest, parameter
+from milco_pyserini.errors import MilcoError, Parameter, ParameterError, joined, nearest, parameter, unknown_name
 
 OptionsT = TypeVar("OptionsT")
 
@@ -130,6 +130,14 @@ class ExternalOptions:
     )
 
 
+def from_keywords(options_class: type[OptionsT], *arguments: Any, **keywords: Any) -> OptionsT:
+    """Return an options object. Raises TypeError for a keyword that it does not have, with the nearest one."""
+    for name in keywords:
+        if name not in option_fields(options_class):
+            raise TypeError(str(unknown_name("keyword", name, option_fields(options_class))))
+    return options_class(*arguments, **keywords)
+
+
 def changed_options(options: Any, *names: str) -> list[str]:
     """Return mentions of those of the named fields that differ from their default, for messages."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
@@ -238,11 +246,13 @@ def _combination_errors(fields: Mapping[str, dataclasses.Field], values: Mapping
 
 def value_error(field: dataclasses.Field, value: Any) -> MilcoError | None:
     """Return why a value is outside a field's declared choices or range, or None if it is valid."""
+    choices = field.metadata["choices"]
     if isinstance(field.default, tuple) and isinstance(value, str):
         # Its letters would be the values.
-        return ParameterError(field.name, value, "must be a list of values", f"Write [{value!r}].")
+        example = value if not choices or value in choices else choices[0]
+        rule = f"must be a list of {', '.join(choices)}" if choices else "must be a list of values"
+        return ParameterError(field.name, value, rule, f"Write [{example!r}].")
     values = _each(value)
-    choices = field.metadata["choices"]
     if choices and len(set(values)) < len(values):
         return ParameterError(field.name, values, "each value may be given once")
     for item in values:

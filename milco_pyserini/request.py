@@ -14,7 +14,7 @@ from typing import Any, Self, TypedDict
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter, value_text
-from milco_pyserini.options import MAX_THREADS, ExternalOptions, option, validate, validate_number
+from milco_pyserini.options import MAX_THREADS, ExternalOptions, from_keywords, option, validate, validate_number
 
 # Methods that fuse hits of several indexes, whose scores are on different scales.
 HYBRID_METHODS = ("rrf", "rsf")
@@ -48,6 +48,9 @@ def parse_filters(given: GivenFilters) -> Mapping[str, Any]:
         if parts is None:
             raise ParameterError("filters", condition, "expected FIELD=VALUE, such as lang=de, or a range: year>=2000")
         name, operator, value = parts.groups()
+        if operator == "=" and value.startswith("="):
+            fix = f"Write {name}{value}, or, for a value that begins with =, {{{name!r}: {value!r}}}."
+            raise ParameterError("filters", condition, "has two equals signs", fix)
         known = filters.setdefault(name, [] if operator == "=" else {})
         if isinstance(known, list) != (operator == "="):
             raise ParameterError("filters", condition, "a field has values (=) or a range, not both")
@@ -174,6 +177,8 @@ class SearchRequest:
         object.__setattr__(self, "filters", parse_filters(self.filters or ()))
         if isinstance(self.balance, str):
             object.__setattr__(self, "balance", Balance.parse(self.balance))
+        elif not isinstance(self.balance, Balance | None):
+            raise TypeError(f"balance is {self.balance!r}, expected a field, such as 'lang'")
         validate(self)
         for name in ("weights", "views"):
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
@@ -181,8 +186,7 @@ class SearchRequest:
     @classmethod
     def of(cls, k: int, options: SearchKeywords) -> Self:
         """Return the request of a call with keywords."""
-        given: dict[str, Any] = dict(options)
-        return cls(k, **given)
+        return from_keywords(cls, k, **options)
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield errors about options that exclude each other."""

@@ -39,12 +39,14 @@ class RecordsReport(Generic[RecordT]):
         skipped: "file:line: reason" of each skipped line.
         digest: TextDigest of all records, in their order.
         first: the first record.
+        surrogates: number of records with lone surrogates, which tokenizers read as U+FFFD.
     """
 
     records: int
     skipped: list[str]
     digest: str
     first: RecordT
+    surrogates: int = 0
 
 
 class TextDigest:
@@ -52,12 +54,18 @@ class TextDigest:
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=16)
+        self.surrogates = 0
 
     def add(self, record: Document | Query) -> None:
         """Add one record."""
         text = encoded_text(record)
         # No id contains white space, so the boundary between id and text is unambiguous.
-        self._digest.update(f"{record.id} {len(text)} {text}".encode("utf-8", "surrogatepass"))
+        content = f"{record.id} {len(text)} {text}"
+        try:
+            self._digest.update(content.encode())
+        except UnicodeEncodeError:
+            self.surrogates += 1
+            self._digest.update(content.encode("utf-8", "surrogatepass"))
 
     def hexdigest(self) -> str:
         """Return 32 hexadecimal digits."""
@@ -109,7 +117,7 @@ class _Records(Generic[RecordT]):
             raise MilcoError(f"duplicate id {shown(identity)}: {place} and {other}{more}")
         if self._published not in (None, len(ids)):
             log(f"{self.name}: read {len(ids):,} records, {self._published:,} were published: is the copy complete?")
-        return RecordsReport(len(ids), skipped, digest.hexdigest(), first)
+        return RecordsReport(len(ids), skipped, digest.hexdigest(), first, digest.surrogates)
 
 
 class Corpus(_Records[Document]):

@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Generic, Literal
+from typing import Any, Generic, Literal
 
-from milco_pyserini.console import counted, log
+import orjson
+
+from milco_pyserini.console import counted, log, warn
 from milco_pyserini.corpora.collection import OnBad, RecordT
 from milco_pyserini.corpora.readers import (
     Reader,
@@ -71,7 +73,20 @@ def local_documents(path: Path) -> LocalRecords[Document]:
 
 def local_queries(path: Path) -> LocalRecords[Query]:
     """Return the queries of a TSV, JSONL or TREC topic file, or of the files that find_files() finds."""
-    return LocalRecords(find_files(path, "topics"), QUERY_READERS, "text")
+    files = find_files(path, "topics")
+    names = first_object(files).keys()
+    if "contents" in names or {"title", "text"} <= names:
+        _warn_once(f"{path} looks like a corpus, by the fields of its first line: its documents are read as queries")
+    return LocalRecords(files, QUERY_READERS, "text")
+
+
+def first_object(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the JSON object in the first line of files; an empty one if that is anything else."""
+    try:
+        record = orjson.loads(first_line(files[0]))
+    except orjson.JSONDecodeError:
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
@@ -116,7 +131,7 @@ def find_files(path: Path, kind: Literal["corpus", "topics"]) -> list[Path]:
 
 
 # Topics are opened a second time if they turn out to be texts.
-_log_once = cache(log)
+_log_once, _warn_once = cache(log), cache(warn)
 
 
 def _listed(directory: Path, files: list[Path]) -> str:

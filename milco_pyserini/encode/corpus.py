@@ -123,6 +123,8 @@ def encode_corpus(
         log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
         for line in report.skipped:
             log(f"  {line}")
+    if report.surrogates:
+        warn(f"{counted(report.surrogates, 'text')} with lone surrogates, each encoded as U+FFFD")
     # The first text shows a wrong file or field at once.
     text = " ".join(encoded_text(report.first).split())
     what = counted(report.records, "topic" if topics else "document")

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from milco_pyserini.console import Progress, warn
+from milco_pyserini.console import Progress, counted, warn
 from milco_pyserini.defaults import BATCH_SIZE, DEFAULT_ENCODER, ENCODER_DTYPES
 from milco_pyserini.encode.devices import choose_device, choose_dtype
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import ENGLISH, Checkpoint
-from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
+from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers, replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.sparse.vocabulary import common_vocabulary
 
@@ -382,7 +382,7 @@ def load(checkpoint: Checkpoint, *options: Any, **variants: Any) -> MilcoEncoder
 def as_texts(texts: str | Iterable[str]) -> list[str]:
     """Return texts as a list; a str is one text. Raises TypeError, with the position, for other objects."""
     if isinstance(texts, str):
-        return [texts]
+        texts = [texts]
     if isinstance(texts, Mapping):
         raise TypeError(f"texts expects a str or several, got {type(texts).__name__}: pass its .values()")
     if hasattr(texts, "columns") and not isinstance(texts, SparseBatch):
@@ -396,6 +396,8 @@ def as_texts(texts: str | Iterable[str]) -> list[str]:
     for place, text in enumerate(listed):
         if not isinstance(text, str):
             raise TypeError(f"texts[{place}] expects a str, got {type(text).__name__} {shown(str(text))}")
+    if damaged := sum(replace_lone_surrogates(text) != text for text in listed if not text.isascii()):
+        warn(f"{counted(damaged, 'text')} with lone surrogates, each encoded as U+FFFD")
     return listed
 
 

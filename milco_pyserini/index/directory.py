@@ -1,6 +1,7 @@
 """An index on disk: the engine's files and a manifest that names engine, documents and encoder."""
 
 import contextlib
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -74,7 +75,7 @@ from milco_pyserini.io.manifest import (
 )
 from milco_pyserini.io.records import FilesRecord, IndexManifest, ShardRecord, StoreManifest
 from milco_pyserini.model.checkpoint import BM25_FILE
-from milco_pyserini.options import changed_options
+from milco_pyserini.options import changed_options, from_keywords
 from milco_pyserini.request import OF_VECTORS, BuildKeywords, BuildRequest, IndexKeywords, IndexRequest
 from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
@@ -92,6 +93,7 @@ _EXPORT = "Fill the server by milco export --url"
 # The vectors of an update that only deletes, and of texts that are not encoded yet.
 _NOTHING = StoreManifest(scale=1.0)
 _DEFAULTS = BuildRequest()
+_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,12 +157,16 @@ class Index:
         Raises:
             MilcoError: if the engine is not available, does not know an option, or path exists.
         """
+        if not isinstance(path, str | Path):
+            expected = "the directory of the index, which follows the texts or vectors: Index.build(source, path)"
+            raise TypeError(f"path is {type(path).__name__}, expected {expected}")
+        _refuse_text(source)
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
         if _is_texts(source) and options.get("store_documents") is None:
             options["store_documents"] = Capability.STORE in chosen.capabilities
-        request = BuildRequest(**cast(Any, options))
+        request = from_keywords(BuildRequest, **cast(Any, options))
         if _is_texts(source):
             _refuse_for_texts(request, *OF_VECTORS, ids=ids)
         elif isinstance(source, SparseBatch):
@@ -266,7 +272,8 @@ class Index:
                 the index was built from, no document would be left (lucene, qdrant), another command replaced the
                 index meanwhile, or locks it for over ten minutes.
         """
-        request = IndexRequest(**cast(Any, options))
+        request = from_keywords(IndexRequest, **cast(Any, options))
+        _refuse_text(source)
         self._validate_updatable()
         engine = self.engine
         if source is None and (since is not None or delete is None):
@@ -383,6 +390,7 @@ class Index:
         Raises MilcoError if the index has a document with one of the ids, and as update().
         """
         self._validate_updatable()
+        _refuse_text(documents)
         corpus = open_corpus(documents)
         self._validate_new(corpus)
         return self._update_from_texts(corpus, encoder, (), threads, only_new=True)
@@ -447,6 +455,18 @@ def _is_texts(source: Any) -> bool:
     """Return whether open_corpus() takes a source that is neither a path, nor vectors, nor a sparse matrix."""
     is_other = isinstance(source, str | Path | SparseBatch) or hasattr(source, "manifest") or hasattr(source, "tocsr")
     return isinstance(source, Iterable) and not is_other
+
+
+def _refuse_text(source: Any) -> None:
+    """Raise MilcoError for a text in place of texts, or of a path or name."""
+    # Path.exists() raises OSError for what is longer than a name.
+    if isinstance(source, str) and not os.path.exists(source):  # noqa: PTH110
+        try:
+            if len(source) > _LONGEST_NAME or len(source.split()) > 1:
+                raise MilcoError(f"there is nothing at {shown(source)}")
+            open_corpus(source)
+        except MilcoError as error:
+            raise MilcoError(error.message, "Give a text in a list: [text].") from None
 
 
 def _build_from_texts(
@@ -608,8 +628,8 @@ def write_index(
             tune = f"milco index tune --index {output} --recall {_LOW_RECALL:g}"
             log(f"For a higher recall, use other settings ({tune}), or build with a larger n_postings")
     else:
-        progress.close(f"Indexed into {output}")
-    log(f"{output} takes {size_on_disk(output) / 1e6:,.1f} MB on disk")
+        progress.close(f"Indexed into {visible(output)}")
+    log(f"{visible(output)} takes {size_on_disk(output) / 1e6:,.1f} MB on disk")
     return Index(output, manifest)
 
 

@@ -8,6 +8,7 @@ segment-NNNNN.deleted.npy, int32. It merges the segments that are small or of it
 """
 
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache

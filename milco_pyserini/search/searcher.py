@@ -257,6 +257,8 @@ class Searcher:
         """
         if not isinstance(text, str):
             raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
+        if not text.strip():
+            raise ParameterError("text", None, "is empty")
         return self.search_batch([text], k, **options)[0]
 
     def search_batch(self, texts: Sequence[str], k: int = 1000, **options: Unpack[SearchKeywords]) -> list[Hits]:

@@ -6,17 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from milco_pyserini.console import printable, warn
-from milco_pyserini.corpora.local_files import find_files
+from milco_pyserini.corpora.local_files import find_files, first_object
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
 from milco_pyserini.index.vectors import read_queries
 from milco_pyserini.io.files import checksum_bytes, read_json
-from milco_pyserini.io.lines import first_line
 from milco_pyserini.io.manifest import MANIFEST, read_manifest
 from milco_pyserini.io.records import RunTopics, StoreManifest
 from milco_pyserini.options import validate_number
@@ -59,7 +56,7 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
     if is_store and (path / MANIFEST).is_file() and "engine" in read_json(path / MANIFEST):
         fix = "Give a name, a file of texts, or vectors of topics, as milco encode --topics writes them."
         raise ParameterError("topics", path, "this is an index, which holds documents", fix)
-    if is_store or (name and path.exists() and _has_vectors(path)):
+    if is_store or (name and path.exists() and "vector" in first_object(find_files(path, "topics"))):
         ids, vectors = read_queries(path, index.path, index.manifest, queries)
         manifest = read_manifest(path, StoreManifest).without_files() if is_store else None
         topics = SearchTopics(ids, vectors=vectors, name=name, manifest=manifest)
@@ -110,12 +107,3 @@ def search_topics(
                 kept = [place for place, docid in enumerate(hits.docids) if docid != topic][: request.k]
                 hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
             yield topic, query, hits
-
-
-def _has_vectors(path: Path) -> bool:
-    """Return whether topic files begin with a JSON object that has a vector."""
-    try:
-        record = orjson.loads(first_line(find_files(path, "topics")[0]))
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(record, dict) and "vector" in record

@@ -504,7 +504,7 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
     values: of each document one, or a list of them.
     """
     counts = Counter(filter_text(text) for value in values for text in (value if isinstance(value, list) else [value]))
-    found = [item for item in counts.items() if len(item[0].encode()) <= MAX_VALUE_BYTES]
+    found = [item for item in counts.items() if len(item[0].encode()) <= MAX_VALUE_BYTES and item[0][:1] != "="]
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 

@@ -163,3 +163,21 @@ def test_a_directory_of_qrels_is_refused(tmp_path: Path) -> None:
     """It may hold several splits."""
     with pytest.raises(MilcoError, match="is a directory"):
         open_qrels(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_document"),
+    [
+        ('{"id": "1", "title": "Nile", "text": "a river"}', True),
+        ('{"id": "1", "contents": "a river"}', True),
+        ('{"_id": "1", "text": "a river", "metadata": {}}', False),
+        ('{"id": "1", "title": "a river", "description": "the Nile"}', False),
+    ],
+)
+def test_a_corpus_that_is_read_as_topics_is_reported(
+    line: str, is_document: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the fields that documents have: each of them would be a query."""
+    name = write(tmp_path / "mine.jsonl", line)
+    assert len(list(open_topics(name))) == 1
+    assert (f"{name} looks like a corpus, by the fields of its first line" in caplog.text) is is_document

@@ -46,6 +46,20 @@ def test_messages_name_the_index_and_not_its_temporary_store(
     assert any(f"into {tmp_path / 'index'} in" in message for message in shown)
 
 
+def test_texts_that_are_cut_are_reported(
+    encoder: MilcoEncoder, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their number and the first, when an index is built and when texts are added; paths are those given."""
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO", "milco_pyserini")
+    index = Index.build(["short", *["river " * 600] * 2], Path("indexes/cut"), "exact", encoder=encoder)
+    assert "truncated 2 texts to 512 tokens, the first is '1'" in caplog.messages
+    index.add([("a", "short"), ("b", "river " * 600)], encoder=encoder)
+    assert "truncated 1 text to 512 tokens, the first is 'b'" in caplog.messages
+    lines = [message for message in caplog.messages if "into" in message]
+    assert lines and not [line for line in caplog.messages if str(tmp_path) in line], caplog.messages
+
+
 def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_path: Path) -> None:
     """Built again it is up to date; other texts need overwrite, which is known before they are encoded."""
     plan = EncodePlan(prune=("top-k:20",))
@@ -55,7 +69,7 @@ def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_pat
     index = Index.build(TEXTS, tmp_path / "index", **options)
     assert structs.replace(index.vectors, corpus_paths=[]) == structs.replace(store.manifest, corpus_paths=[])
     assert Index.build(pd.DataFrame({"text": TEXTS}), tmp_path / "index", **options).generation == index.generation
-    with pytest.raises(MilcoError, match=r"index was begun with vectors\.corpus_hash "):
+    with pytest.raises(MilcoError, match=r"index was begun with other texts\. Choose"):
         Index.build(["other"], tmp_path / "index", engine="exact", encoder="no/such/encoder")
     assert Index.build(["other"], tmp_path / "index", overwrite=True, **options).manifest.documents == 1
 
@@ -113,6 +127,34 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
     ):
         with pytest.raises(MilcoError, match=message):
             index.update(**options)
+
+
+def test_a_text_in_place_of_texts_is_refused(encoder: MilcoEncoder, tmp_path: Path) -> None:
+    """It would be taken for a path; and so are texts in place of the path, and misspelled options."""
+    with pytest.raises(MilcoError, match=r"nothing at 'hello world'\. Give a text in a list"):
+        Index.build("hello world", tmp_path / "index", encoder=encoder)
+    with pytest.raises(MilcoError, match=r"nothing at 'hello hello .*…'\. Give a text in a list"):
+        Index.build("hello " * 1000, tmp_path / "index", encoder=encoder)
+    with pytest.raises(TypeError, match=r"path is list, expected the directory of the index, .*Index\.build\(source"):
+        Index.build(str(tmp_path / "index"), TEXTS, encoder=encoder)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown keyword 'overwrit': did you mean 'overwrite'"):
+        Index.build(TEXTS, tmp_path / "index", encoder=encoder, overwrit=True)  # type: ignore[call-arg]
+    index = Index.build(TEXTS, tmp_path / "index", "exact", encoder=encoder)
+    for change in (index.add, index.update):
+        with pytest.raises(MilcoError, match=r"'new'.* Give a text in a list: \[text\]"):
+            change("new")
+    with Searcher.open(index.path) as searcher, pytest.raises(MilcoError, match="text is empty"):
+        searcher.search(" ")
+
+
+def test_lone_surrogates_are_reported(encoder: MilcoEncoder, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With their number, where texts are indexed and where they are encoded."""
+    line = "1 text with lone surrogates, each encoded as U+FFFD"
+    Index.build([*TEXTS, "a \ud800"], tmp_path / "index", "exact", encoder=encoder)
+    assert caplog.messages.count(line) == 1
+    encoder.encode_query("\ud800")
+    encoder.encode_document([*TEXTS, "é", "\ud83d\ude00 \udc00"])
+    assert caplog.messages.count(line) == 3
 
 
 def test_arguments_that_texts_do_not_take_are_refused(tmp_path: Path) -> None:

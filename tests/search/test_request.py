@@ -64,6 +64,9 @@ def test_values_are_parsed_once() -> None:
         ({"alpha": 1.5}, MilcoError, "alpha=1.5: must be from 0 to 1"),
         ({"views": ["pivto"]}, MilcoError, "Did you mean pivot"),
         ({"filters": "lang"}, MilcoError, "expected FIELD=VALUE"),
+        ({"filters": "lang==de"}, MilcoError, "two equals signs. Write lang=de, or, for a value that begins with ="),
+        ({"views": "both"}, MilcoError, r"views='both': must be a list of pivot, source. Write \['pivot'\]."),
+        ({"balance": True}, TypeError, "balance is True, expected a field, such as 'lang'"),
         *(({"balance": text}, MilcoError, "balance") for text in ("", "=1", "lang=", "lang=x", "lang=-1", "lang=nan")),
         ({"balance": "lang=1e308"}, MilcoError, r"strength of balance 1e\+308: must be from 0 to 1,000"),
         ({"fuse": "rrf", "alpha": 0.5}, MilcoError, "alpha is for one index"),
@@ -74,6 +77,16 @@ def test_an_impossible_request_is_not_made(options: dict[str, Any], error: type,
     """Whatever is searched for, in whichever index."""
     with pytest.raises(error, match=message):
         SearchRequest(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("top_k", "k"), ("limit", "k"), ("filter", "filters"), ("where", "filters"), ("ofset", "offset")],
+)
+def test_a_keyword_of_another_library_is_answered_with_ours(name: str, meant: str) -> None:
+    """As any door does: an error with the name that this project has."""
+    with pytest.raises(TypeError, match=f"unknown keyword '{name}': did you mean '{meant}'"):
+        SearchRequest.of(3, {name: 3})  # type: ignore[misc]
 
 
 def test_builds_and_updates_have_the_options_of_their_requests() -> None:

@@ -108,7 +108,7 @@ class CheckedDocuments:
 
     @property
     def replaces_passages(self) -> bool:
-        """Whether an update replaces and deletes documents with all passages that the index has of them."""
+        """True if an update replaces and deletes documents with all passages that the index has of them."""
         return getattr(self._source, "replaces_passages", False)
 
     @property

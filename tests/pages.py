@@ -44,5 +44,6 @@ class Tags(HTMLParser):
             self.text += data
 
     def values(self, name: str) -> list[str]:
-        """Return the values of all attributes of that name."""
-        return [value or "" for key, value in self.attributes if key == name]
+        """Return the values of all attributes of that name, but not the links that choose the page's language."""
+        values = [value or "" for key, value in self.attributes if key == name]
+        return [value for value in values if not (name == "href" and "ui=" in value)]

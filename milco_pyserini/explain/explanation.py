@@ -8,7 +8,6 @@ from typing import Any
 
 from milco_pyserini.console import counted
 from milco_pyserini.explain.render import (
-    environment,
     format_alpha,
     format_exactly,
     format_number,
@@ -394,9 +393,9 @@ def report_page(explanations: Sequence[Explanation], comparison: Comparison | No
     return render("report.html", query=query, explanations=explanations, comparison=comparison)
 
 
-def explanation_fragment(explanation: Explanation) -> str:
+def explanation_fragment(explanation: Explanation, language: str = "en") -> str:
     """Return the HTML below the score of an explanation, for a page that is open already."""
-    return str(environment().get_template("explanation.html").module.body(explanation))  # type: ignore[attr-defined]
+    return render("fragment.html", language, explanation=explanation)
 
 
 def pair_of_words(term: Term, query: ExplainedText, *documents: ExplainedText) -> str:

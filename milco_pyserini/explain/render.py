@@ -4,24 +4,22 @@ import base64
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 from wcwidth import clip, width, wrap
 
 from milco_pyserini.console import counted, printable
-from milco_pyserini.sparse import PIVOT, SOURCE
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
-VIEW_LABELS = {
-    PIVOT: "English terms (pivot view)",
-    SOURCE: "the texts' own words (source view)",
-    "other": "other terms",
-}
 # Kana, Hangul, Han: browsers draw a Han character differently in Japanese and in Chinese fonts.
 _SCRIPTS = [re.compile(script) for script in ("[\u3040-\u30ff]", "[\uac00-\ud7a3]", "[\u3400-\u9fff]")]
 _DETECTED_CHARACTERS = 500
@@ -100,9 +98,47 @@ def language_of(text: str) -> str:
     return "ko" if hangul > kana + han else "ja" if kana else "zh"
 
 
-def render(template: str, **values: Any) -> str:
-    """Render a template of this package to HTML; every value is escaped."""
-    return environment().get_template(template).render(**values)
+@cache
+def interfaces() -> dict[str, dict[str, str]]:
+    """Return the words of the search pages by language, "en" first: templates/interface.toml."""
+    return tomllib.loads((Path(__file__).parent / "templates" / "interface.toml").read_text(encoding="utf-8"))
+
+
+def accepted_language(languages: Iterable[str], header: str = "") -> str:
+    """Return the first of some languages that the pages have, else the best of an Accept-Language header, else "en"."""
+    # A region or script after the language does not matter, and a weight of 0 refuses it. No browser's is longer.
+    pattern = r"([a-z]+)(?:-[\w-]+)?\s*(?:;\s*q=(\d(?:\.\d*)?))?\s*(?:,|$)"
+    weights = [(float(weight or 1), name) for name, weight in re.findall(pattern, header[:500].lower(), re.ASCII)]
+    preferred = [name for weight, name in sorted(weights, key=lambda item: -item[0]) if weight > 0]
+    return next((name for name in (*languages, *preferred) if name in interfaces()), "en")
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The words of a page in one language, as templates call them: ui("found", first=1, last=10, total=112)."""
+
+    language: str
+    words: Mapping[str, str]
+
+    def __call__(self, name: str, **values: Any) -> "Markup":
+        """Return one of the strings with its values, escaped unless they are markup; integers as number() has them."""
+        from markupsafe import escape
+
+        shown = {key: self.number(f"{value:,}") if isinstance(value, int) else value for key, value in values.items()}
+        return escape(self.words[name]).format(**shown)
+
+    def number(self, text: str) -> str:
+        """Return a formatted number with the separators of the language."""
+        return text.translate({ord(","): self.words["thousands"], ord("."): self.words["decimal"]})
+
+    def percent(self, share: float, digits: int = 0) -> str:
+        """Return a share as the language writes percents."""
+        return self.words["percent"].format(number=self.number(f"{100 * share:.{digits}f}"))
+
+
+def render(template: str, language: str = "en", **values: Any) -> str:
+    """Render a template of this package to HTML in the language of an interface; every value is escaped."""
+    return environment().get_template(template).render(ui=Interface(language, interfaces()[language]), **values)
 
 
 @cache
@@ -124,9 +160,7 @@ def environment() -> "Environment":
         "score": format_score,
         "counted": counted,
         "language": language_of,
-        "percent": "{:.1%}".format,
     }
-    made.globals["view_labels"] = VIEW_LABELS
     return made
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from html import escape
 from http import HTTPStatus
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import orjson
 from fastapi import Depends, FastAPI, Query, Request
@@ -34,7 +35,7 @@ from milco_pyserini.errors import (
     validate_unique,
 )
 from milco_pyserini.explain.explanation import compare, explanation_fragment
-from milco_pyserini.explain.render import content_security_policy, render
+from milco_pyserini.explain.render import accepted_language, content_security_policy, interfaces, render
 from milco_pyserini.io.manifest import DamagedError
 from milco_pyserini.options import value_types
 from milco_pyserini.serve.memory import Memory
@@ -69,11 +70,13 @@ from milco_pyserini.serve.service import (
 )
 
 _PAGE, _FRAGMENT, _HEALTH = "/", "/explanation", "/healthz"
-_PAGE_PARAMETERS = ("q", "page", "filters", "balance", "doc", "index")
+_PAGE_PARAMETERS = ("q", "page", "filters", "balance", "doc", "index", "ui")
+# Cookie with the language that a reader has chosen for the page, and how long it is kept.
+_LANGUAGE, _YEAR = "ui", 365 * 24 * 3600
 # Longer paths are truncated in the access log.
 _MAX_LOGGED = 500
-# A field with more values among the best hits is not offered as a filter.
-_PAGE_VALUES = 30
+# A field with more values among the best hits is not offered as a filter, and one with more than a dozen unfolds.
+_PAGE_VALUES, _MOST_PILLS = 30, 12
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -131,12 +134,17 @@ def create_app(
         },
     )
 
-    def page(query: str = "", **content: Any) -> str:
+    def page(request: Request, query: str = "", **content: Any) -> str:
         values: dict[str, Any] = {"error": "", "response": None, "explanations": None, "comparison": None}
-        values |= {"filtered": [], "balance": "", **content}
+        values |= {"filtered": [], "passed": (), "balance": "", **content}
         values |= {"max_query": MAX_QUERY_CHARACTERS, "max_depth": MAX_DEPTH, "size": service.k}
-        values |= {"facet_hits": FACET_HITS, "max_values": _PAGE_VALUES}
-        return render("search.html", query=query, about=service.about, title=service.title, **values)
+        values |= {"facet_hits": FACET_HITS, "max_values": _PAGE_VALUES, "most_pills": _MOST_PILLS}
+        kept = [item for item in request.query_params.multi_items() if item[0] != _LANGUAGE]
+        values["languages"] = {code: f"/?{urlencode([*kept, (_LANGUAGE, code)])}" for code in interfaces()}
+        values["names"] = {code: words["name"] for code, words in interfaces().items()}
+        return render(
+            "search.html", _language(request), query=query, about=service.about, title=service.title, **values
+        )
 
     def error(request: Request, status: int, message: str) -> Response:
         status, path = HTTPStatus(status), request.url.path
@@ -154,7 +162,7 @@ def create_app(
             return HTMLResponse(f"<!DOCTYPE html><title>milco serve</title><p>{escape(message)}</p>", status, headers)
         if path == _PAGE or is_lost:
             query = " ".join(request.query_params.get("q", "").split())
-            return HTMLResponse(page(query[:MAX_QUERY_CHARACTERS], error=message), status, headers)
+            return HTMLResponse(page(request, query[:MAX_QUERY_CHARACTERS], error=message), status, headers)
         return _json({"error": message}, status, headers)
 
     app.add_middleware(_Guard, hosts=hosts, token=token, error=error, metrics=metrics, access_log=access_log)
@@ -191,9 +199,13 @@ def create_app(
         balance: str = "",
         index: str = "",
     ) -> Response:
-        docids = request.query_params.getlist("doc")
+        docids, chosen = request.query_params.getlist("doc"), request.query_params.get(_LANGUAGE)
+        headers = {}
+        if chosen is not None:
+            validate_name(_LANGUAGE, chosen, interfaces())
+            headers["Set-Cookie"] = f"{_LANGUAGE}={chosen}; Path=/; Max-Age={_YEAR}; SameSite=Lax; HttpOnly"
         if not q.split():
-            return HTMLResponse(page())
+            return HTMLResponse(page(request), headers=headers)
         for name in request.query_params:
             validate_name("parameter", name, _PAGE_PARAMETERS)
         if not page_number.isdecimal() or not 1 <= int(page_number[:9]) <= MAX_DEPTH // service.k:
@@ -204,18 +216,21 @@ def create_app(
         wanted = served_request(k=service.k, offset=offset, max_passage=by_document, **options)
         content: dict[str, Any] = {"balance": balance}
         if not docids:
-            facets = [name for name in service.about.fields if name not in wanted.filters]
-            content["filtered"] = list(dict.fromkeys(conditions))
-            return HTMLResponse(page(query_text(q), response=await service.search(q, wanted, facets), **content))
+            content |= {"filtered": list(dict.fromkeys(conditions)), "passed": list(wanted.filters)}
+            content["response"] = await service.search(q, wanted, service.about.fields)
+            return HTMLResponse(page(request, query_text(q), **content), headers=headers)
         explanations = await service.explain(q, docids, wanted, index)
-        comparison = compare(*explanations) if len(explanations) == 2 else None
-        return HTMLResponse(page(query_text(q), explanations=explanations, comparison=comparison, **content))
+        content |= {
+            "explanations": explanations,
+            "comparison": compare(*explanations) if len(explanations) == 2 else None,
+        }
+        return HTMLResponse(page(request, query_text(q), **content), headers=headers)
 
     @app.get(_FRAGMENT, include_in_schema=False)
-    async def explanation(q: str = "", doc: str = "", balance: str = "", index: str = "") -> Response:
+    async def explanation(request: Request, q: str = "", doc: str = "", balance: str = "", index: str = "") -> Response:
         options: dict[str, Any] = {"balance": balance or None}
         (found,) = await service.explain(q, [doc], served_request(**options), index)
-        return HTMLResponse(explanation_fragment(found))
+        return HTMLResponse(explanation_fragment(found, _language(request)))
 
     @app.get("/search", responses={200: {"model": SearchAnswer}}, summary="Search for a query")
     async def search(given: Annotated[SearchParameters, Query()]) -> Response:
@@ -267,7 +282,7 @@ def create_app(
 
     @app.get("/docs", include_in_schema=False)
     async def documentation(request: Request) -> Response:
-        values = {"operations": _operations(app.openapi()), "has_tools": agents is not None}
+        values: dict[str, Any] = {"operations": _operations(app.openapi()), "has_tools": agents is not None}
         return HTMLResponse(
             render("docs.html", about=service.about, title=service.title, url=str(request.base_url), **values)
         )
@@ -363,6 +378,12 @@ async def _validate_unrepeated(request: Request) -> None:
     several = {name for name, (_, is_list) in value_types(ServedRequest).items() if is_list}
     several |= {"doc"} if request.url.path == _PAGE else set()
     validate_unique("parameter", [name for name, _ in request.query_params.multi_items() if name not in several])
+
+
+def _language(request: Request) -> str:
+    """Return the language of a page: of its address, of the reader's choice, or of the browser."""
+    chosen = (request.query_params.get(_LANGUAGE, ""), request.cookies.get(_LANGUAGE, ""))
+    return accepted_language(chosen, request.headers.get("accept-language", ""))
 
 
 def _access_line(scope: Scope, status: int, seconds: float) -> str:

@@ -143,8 +143,8 @@ class SearchResponse:
     Attributes:
         offset: number of better documents that were skipped.
         total: number of documents that match; None if the engine does not count them.
-        facets: for each field that was asked for, its values and how many of the best 100 hits have each, most frequent
-            first.
+        facets: for each field that was asked for and does not filter, its values and how many of the best 100 hits have
+            each, most frequent first. If nothing passes the filters: of the fields that filter, without them.
         terms: the query as {term: weight}.
         encode_ms, search_ms: milliseconds that encoding (with waiting for others) and searching took.
     """
@@ -215,7 +215,7 @@ class SearchService:
         return self.opened.about
 
     async def search(self, text: str, request: SearchRequest, facets: Sequence[str] = ()) -> SearchResponse:
-        """Return the documents of a query. Raises MilcoError, or Busy. facets: fields whose values are counted."""
+        """Return the documents of a query. Raises MilcoError, or Busy. facets: fields, as of SearchResponse.facets."""
         return (await self.search_batch([text], request, facets))[0]
 
     async def search_batch(
@@ -493,8 +493,14 @@ def _find(
         title = title if document and document.title else None
         values = (hit.score, hit.share, hit.passage, document, title, snippet, hit.by_index)
         found.append(FoundDocument(rank, hit.docid, *values))
-    best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if facets else []
-    counts = {name: _counted([fields[name] for fields in best if name in fields]) for name in facets}
+    wanted = [name for name in facets if name not in request.filters]
+    if facets and request.filters and not len(hits):
+        wanted = list(request.filters)
+        hits_without = opened.searcher.rank([query], replace(request, filters={}, k=FACET_HITS, offset=0))[0]
+        best = [hit.document.fields for hit in hits_without if hit.document]
+    else:
+        best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if facets else []
+    counts = {name: _counted([fields[name] for fields in best if name in fields]) for name in wanted}
     return SearchResponse(text, request.offset, found, hits.total, counts, terms)
 
 

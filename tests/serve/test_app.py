@@ -255,7 +255,7 @@ def test_the_page_filters_by_any_field(dated: TestClient) -> None:
     assert sorted(filters) == [f"/?q=river&filters=decade%3D{year}" for year in (1990, 2000)]
     assert "Rivers & <lakes>" in page.text
     narrowed = Tags(dated.get("/", params={"q": "river", "filters": ["decade=2000", "year>=2002"]}).text)
-    assert "2 documents" in narrowed.text
+    assert "of 2" in narrowed.text
     assert {"/?q=river&filters=decade%3D2000", "/?q=river&filters=year%3E%3D2002"} <= set(narrowed.values("href"))
     assert {dated.get(link).status_code for link in narrowed.values("href") if link.startswith("/")} == {200}
 
@@ -689,9 +689,78 @@ def test_the_page_filters_by_language(client: TestClient) -> None:
     # Nearly every document has a term of a query: a number without a filter carries nothing.
     english = Tags(client.get("/?q=river&filters=lang%3Den").text)
     assert "neither a probability" in tags.text
-    assert "1–10 of 28 documents" in english.text and "of 30 documents" not in tags.text
+    assert "1–10 of 28" in english.text and "of 30" not in tags.text
     assert "/?q=river&filters=lang%3Den&page=2" in english.values("href")
     assert "/?q=river" in english.values("href")
     both = Tags(client.get("/?q=river&filters=lang%3Den&filters=lang%3Dja").text)
     assert {"/?q=river&filters=lang%3Den", "/?q=river&filters=lang%3Dja"} <= set(both.values("href"))
     assert "No document that passes the filter" in client.get("/?q=river&filters=lang%3Dxx").text
+
+
+def test_the_page_speaks_the_language_of_the_browser(client: TestClient) -> None:
+    """With its direction and separators, in explanations, too; errors are in English, and marked so."""
+    for header, language, words in (
+        ("ar-EG,ar;q=0.9,en;q=0.8", 'lang="ar" dir="rtl"', "يطابق"),
+        ("tlh, en;q=0.5, ja;q=0.9", 'lang="ja" dir="ltr"', "一致した理由"),
+        ("de-DE", 'lang="de" dir="ltr"', "deckt"),
+        ("de;q=0, *", 'lang="en" dir="ltr"', "Why this matches"),
+        ("", 'lang="en" dir="ltr"', "Why this matches"),
+    ):
+        page = client.get("/?q=river", headers={"Accept-Language": header}).text
+        assert f"<html {language}>" in page and words in page, header
+    headers = {"Accept-Language": "de"}
+    assert "Anteil" in client.get("/explanation?q=river&doc=d01", headers=headers).text
+    failed = client.get("/?q=river&filters=x", headers=headers).text
+    assert '<html lang="de"' in failed and '<p class="error" role="alert" lang="en" dir="ltr">' in failed
+
+
+def test_the_choice_of_a_language_is_kept() -> None:
+    """By a cookie, until another is chosen; every language is a link that keeps the search."""
+    with closing(service()) as opened, TestClient(create_app(opened, (HOST,)), f"http://{HOST}") as own:
+        links = [
+            value or "" for key, value in Tags(own.get("/?q=river&filters=lang%3Den").text).attributes if key == "href"
+        ]
+        assert "/?q=river&filters=lang%3Den&ui=sw" in links and len([link for link in links if "ui=" in link]) == 13
+        for language in ("sw", "fi"):
+            assert (
+                f'<html lang="{language}"'
+                in own.get(f"/?q=river&ui={language}", headers={"Accept-Language": "ru"}).text
+            )
+            assert f'<html lang="{language}"' in own.get("/", headers={"Accept-Language": "ru"}).text
+        refused = own.get("/?ui=xx")
+        assert (refused.status_code, "unknown ui &#39;xx&#39;" in refused.text) == (400, True)
+
+
+def test_many_values_of_a_field_unfold(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few are in the row of filters."""
+    assert "<details name=" not in client.get("/?q=river").text
+    monkeypatch.setattr("milco_pyserini.serve.app._MOST_PILLS", 2)
+    page = client.get("/?q=river").text
+    assert page.count('<details name="facet">') == 1 and Tags(page).open == []
+    links = [link for link in Tags(page).values("href") if "filters=" in link]
+    assert sorted(links) == [f"/?q=river&filters=lang%3D{code}" for code in ("ar", "en", "ja")]
+
+
+def test_a_document_without_a_title_begins_with_its_text(client: TestClient) -> None:
+    """Its docid is next to the score."""
+    page = client.get("/", params={"q": "The river Nile flows", "filters": "lang=en"}).text
+    heading = page.partition('<h2 class="untitled"')[2].partition("</h2>")[0]
+    assert "".join(Tags(f"<h2{heading}</h2>").text.split()) == "TheriverNileflowsnorththroughEgypt."
+    assert "<bdi>a/b#c?</bdi>" in page and '<p class="snippet"' not in page.partition("<bdi>a/b#c?</bdi>")[2][:500]
+
+
+def test_a_filter_that_nothing_passes_is_answered_with_the_values_there_are(client: TestClient) -> None:
+    """As links, of the field that filters; milco search names them, too."""
+    page = Tags(client.get("/?q=river&filters=lang%3Dxx").text)
+    assert "Without the filter, the best documents have:" in page.text
+    links = [link for link in page.values("href") if "filters=" in link and "lang%3Dxx" not in link]
+    assert sorted(links) == [f"/?q=river&filters=lang%3D{code}" for code in ("ar", "en", "ja")]
+
+
+def test_a_page_with_a_query_table_is_marked_approximate(client: TestClient, tmp_path: Path) -> None:
+    """One whose queries are encoded by the model does not."""
+    table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")  # type: ignore[union-attr]
+    opened = IndexSnapshot(Searcher.open(searcher().indexes[0].index.path, table))
+    with closing(SearchService(opened)) as own, TestClient(create_app(own, (HOST,)), f"http://{HOST}") as made:
+        pages = [each.get(path).text for each in (made, client) for path in ("/", "/?q=river")]
+    assert [">approximate</span>" in page for page in pages] == [True, True, False, False]

@@ -100,7 +100,7 @@ def test_the_page_shows_ranks_and_explanations_by_index(client: TestClient, serv
     folds = page.values("data-from")
     assert len(folds) == 2 * 10 and len({fold.partition("&index=")[2] for fold in folds}) == 2
     assert "docs.exact 1\N{NO-BREAK SPACE}(" in page.text and "pivot 1\N{NO-BREAK SPACE}(" in page.text
-    assert "Why this matches in pivot" in page.text and "is not explained" not in page.text
+    assert "Why this matches · pivot" in page.text and "is not explained" not in page.text
     assert "why above the next" not in page.text
     links = [*folds[:2], *(link for link in page.values("href") if link.startswith("/"))]
     assert {client.get(link).status_code for link in links} == {200}

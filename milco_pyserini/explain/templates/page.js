@@ -5,7 +5,7 @@ document.addEventListener("toggle", async (event) => {
   if (!fold.open || !address) return;
   delete fold.dataset.from;
   fold.setAttribute("aria-busy", "true");
-  let failure = "The server does not answer.";
+  let failure = document.body.dataset.unreachable;
   try {
     const response = await fetch(address);
     const html = await response.text();
@@ -38,7 +38,7 @@ document.addEventListener("submit", async (event) => {
     const note = main.querySelector(":scope > .error") ?? document.createElement("p");
     note.className = "error";
     note.setAttribute("role", "alert");
-    note.textContent = "The server does not answer.";
+    note.textContent = document.body.dataset.unreachable;
     main.prepend(note);
   }
 });

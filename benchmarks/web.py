@@ -32,7 +32,7 @@ _SEARCH = """async ({ texts, k }) => {
   const site = await (await fetch("site.json")).json(), answers = [];
   const worker = new Worker("worker.js", { type: "module" });
   for (const text of texts) {
-    const answer = new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
+    const answer = new Promise((resolve) => (worker.onmessage = ({ data }) => data.loading ?? resolve(data)));
     worker.postMessage({ number: 0, site, text, k, value: 0 });
     const { hits, total } = await answer;
     answers.push([hits.map((hit) => [hit.id, hit.score]), total]);

@@ -7,7 +7,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def opened(browser: Any, address: str, **context: Any) -> Iterator[Any]:
-    """Yield a page at an address; in the end it must have logged nothing and requested only what begins with it.
+    """Yield a page at an address; in the end it must have logged nothing and requested only what is below it.
 
     Args:
         context: options of Playwright's new_context(), such as color_scheme.
@@ -24,7 +24,7 @@ def opened(browser: Any, address: str, **context: Any) -> Iterator[Any]:
     finally:
         page.context.close()
     assert [problem for problem in problems if "favicon" not in problem] == []
-    assert [url for url in requests if not url.startswith((address, "data:"))] == []
+    assert [url for url in requests if not url.startswith((address.partition("?")[0], "data:"))] == []
 
 
 def is_light(page: Any) -> bool:

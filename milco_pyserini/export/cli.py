@@ -119,6 +119,7 @@ class WebOptions:
     encoder: str = option(metavar="DIR", help="query table of milco encode query-table")
     field: str | None = option(None, metavar="NAME", help="stored field to filter by (default: lang, if it is stored)")
     topics: str | None = option(None, metavar="NAME|PATH", help="topics of which the page offers some as examples")
+    title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
     output: Path | None = option(None, metavar="DIR", help="directory of the page (default: exports/NAME.web)")
     overwrite: bool = option(False, help="replace an export at --output, once the new one is complete")
 
@@ -204,7 +205,8 @@ def web_command(options: WebOptions) -> None:
     field = options.field or (LANGUAGE if LANGUAGE in (index.manifest.fields or {}) else None)
     table: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
     output = options.output or EXPORTS / f"{index_name(index)}.web"
-    export_page(index, table, output, field, queries[:: len(queries) // EXAMPLES + 1], options.overwrite)
+    examples = queries[:: len(queries) // EXAMPLES + 1]
+    export_page(index, table, output, field, examples, options.overwrite, options.title)
 
 
 SUBCOMMANDS = {

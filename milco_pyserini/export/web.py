@@ -9,7 +9,8 @@ import gzip
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ EXAMPLES = 12
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
 # The most terms or documents, and hits, that are read at a time.
 _READ, _HITS = 1024, 10**6
+# Version of the format of site.json and the data, which page.js compares with its own.
+_FORMAT = 2
 
 
 class WebManifest(FilesRecord, frozen=True, kw_only=True):
@@ -58,6 +61,7 @@ class WebManifest(FilesRecord, frozen=True, kw_only=True):
     encoder: str
     table: str
     field: str | None
+    title: str
     examples: list[str]
     milco_pyserini: str
 
@@ -69,6 +73,7 @@ def export_page(
     field: str | None = None,
     examples: Sequence[str] = (),
     overwrite: bool = False,
+    title: str = "",
 ) -> WebManifest:
     """Write the page to the directory output, which exists only when it is complete.
 
@@ -77,6 +82,7 @@ def export_page(
         field: stored field to filter by, with one value per document.
         examples: queries that the page offers.
         overwrite: replace an export at output.
+        title: title of the page; "" for the name of the index.
 
     Raises:
         MilcoError: output exists, the index is too large, or the page cannot have such an index, table or field.
@@ -95,6 +101,7 @@ def export_page(
             b"".join(a.tobytes() for a in (vectors.indptr, vectors.columns, vectors.weights, table.units.pairs))
         ),
         "field": field,
+        "title": title or index_name(index),
         "examples": list(examples),
         "milco_pyserini": __version__,
     }
@@ -108,22 +115,25 @@ def export_page(
             # The look of the page of milco serve.
             styles = [TEMPLATES / "page.css", TEMPLATES / "search.css", SITE / "page.css"]
             (directory / "page.css").write_bytes(b"".join(style.read_bytes() for style in styles))
+            (directory / "interface.json").write_bytes(orjson.dumps(render.interfaces()))
             data = directory / "data"
             data.mkdir()
-            _write(data / "tokenizer", orjson.dumps(tokenizer))
-            starts = {"table": _write_chunks(data, "table", _TABLE, _table_rows(table, queries))}
-            ids, starts["postings"] = _write_postings(data, searcher, table, queries)
+            # Each file of data begins with its name and this version, so that the page refuses one of another export.
+            # Addresses have it, too, so that a browser that keeps files never mixes those of two exports.
+            version = checksum_bytes(orjson.dumps(determining))[:16]
+            write = partial(_write, data, version)
+            write("tokenizer", orjson.dumps(tokenizer))
+            starts = {"table": _write_chunks(write, "table", _TABLE, _table_rows(table, queries))}
+            ids, starts["postings"] = _write_postings(write, searcher, table, queries)
             # 1 + the place of a document's value, 0 without one.
             numbers = np.zeros(len(ids), np.uint8)
             texts = _texts(searcher, ids, field, values, numbers)
-            starts["texts"] = _write_chunks(data, "texts", _TEXTS, texts)
-            _write(data / "values", numbers.tobytes())
-            site = _query_options(queries) | starts
-            site |= {"name": index_name(index), "documents": len(ids), "bytes": size_on_disk(data)}
+            starts["texts"] = _write_chunks(write, "texts", _TEXTS, texts)
+            write("values", numbers.tobytes())
+            site = _query_options(queries) | {"format": _FORMAT, "version": version, "starts": starts}
+            site |= {"name": determining["title"], "documents": len(ids), "bytes": size_on_disk(data)}
             site |= {"field": field, "values": values, "examples": list(examples)}
             site["counts"] = np.bincount(numbers, minlength=len(values) + 1)[1:].tolist()
-            # Addresses of data have it, so that a browser that keeps files never mixes those of two exports.
-            site["version"] = checksum_bytes(orjson.dumps(determining))[:16]
             (directory / "site.json").write_bytes(orjson.dumps(site))
             manifest = write_manifest(directory, WebManifest, **determining)
     size = sum(file.bytes for file in manifest.files) / 1e6
@@ -250,7 +260,7 @@ def _table_rows(table: QueryTable, queries: MilcoQueryEncoder) -> Iterator[tuple
 
 
 def _write_postings(
-    data: Path, searcher: EngineSearcher, table: QueryTable, queries: MilcoQueryEncoder
+    write: Callable[[str, bytes], None], searcher: EngineSearcher, table: QueryTable, queries: MilcoQueryEncoder
 ) -> tuple[list[str], list[int]]:
     """Write the postings of all terms that queries may have; return the docids in their order, and the chunks."""
     vocabulary = table.vocabulary
@@ -279,7 +289,7 @@ def _write_postings(
             pairs = np.stack([gaps, impacts[order]], axis=1).ravel().tolist()
             yield column, message(name) + b"".join(map(varint, pairs))
 
-    return ids, _write_chunks(data, "postings", _POSTINGS, postings())
+    return ids, _write_chunks(write, "postings", _POSTINGS, postings())
 
 
 def _texts(
@@ -290,18 +300,18 @@ def _texts(
         found = searcher.documents(ids[start : start + _READ])
         for row, docid in enumerate(ids[start : start + _READ], start):
             document = found[docid]
-            value = filter_text(document.fields.get(field, "")) if field else ""
+            value = filter_text(document.fields[field]) if field is not None and field in document.fields else ""
             numbers[row] = 1 + values.index(value) if value in values else 0
             shown = {"id": docid, "title": document.title, "text": document.text, "value": value}
             yield row, orjson.dumps(shown)
 
 
 def _values(searcher: EngineSearcher, field: str | None) -> list[str]:
-    """Return the values of the field that filters. Raises MilcoError unless each document has one, of a few."""
+    """Return the values of the field that filters, except an empty one. Raises MilcoError unless they are few."""
     if field is None:
         return []
     counts, kind = searcher.values(field), (searcher.fields or {})[field]
-    listed = None if counts is None or len(counts) > MAX_VALUES else sorted(counts)
+    listed = None if counts is None or len(counts) > MAX_VALUES else sorted(filter(None, counts))
     if listed is None or kind not in ("string", "boolean", "number", "date"):
         many = f"over {MAX_VALUES}" if listed is None else len(listed)
         rule = f"has {many} different values of type {kind}: a page filters by one of up to {MAX_VALUES} values"
@@ -309,7 +319,9 @@ def _values(searcher: EngineSearcher, field: str | None) -> list[str]:
     return listed
 
 
-def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int, bytes]]) -> list[int]:
+def _write_chunks(
+    write: Callable[[str, bytes], None], name: str, size: int, records: Iterable[tuple[int, bytes]]
+) -> list[int]:
     """Write a sorted map of keys to bytes in files NAME-0, NAME-1, ... of about size bytes; return their first keys.
 
     A record is the gap to the key before, the number of its bytes, and these.
@@ -318,7 +330,7 @@ def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int,
     chunk, last = bytearray(), 0
     for key, content in records:
         if chunk and len(chunk) + len(content) > size:
-            _write(data / f"{name}-{len(starts) - 1}", bytes(chunk))
+            write(f"{name}-{len(starts) - 1}", bytes(chunk))
             chunk.clear()
         if not chunk:
             starts.append(key)
@@ -326,10 +338,10 @@ def _write_chunks(data: Path, name: str, size: int, records: Iterable[tuple[int,
         chunk += varint(key - last) + message(content)
         last = key
     if chunk:
-        _write(data / f"{name}-{len(starts) - 1}", bytes(chunk))
+        write(f"{name}-{len(starts) - 1}", bytes(chunk))
     return starts
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(data: Path, version: str, name: str, content: bytes) -> None:
     # No ending: a server would state that .gz is an encoding, and browsers would unpack it.
-    path.write_bytes(gzip.compress(content, mtime=0))
+    (data / name).write_bytes(gzip.compress(f"{name} {version}\n".encode() + content, mtime=0))

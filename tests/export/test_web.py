@@ -1,6 +1,7 @@
 """A search page of static files: its JavaScript finds what milco search finds, and it works in a browser."""
 
 import functools
+import gzip
 import http.server
 import json
 import random
@@ -12,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -65,8 +67,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = [
         {"id": one.id, "text": one.contents, **one.fields} for one in list(open_corpus("sample"))[:: 650 // DOCUMENTS]
     ]
-    for one in documents:
+    for number, one in enumerate(documents):
         one["text"] = f"{EVIL} {one['text']}"
+        # Some have an empty kind, and some none.
+        one |= [{"kind": "a"}, {"kind": ""}, {}][number % 3]
     Index.build(documents, root / "small.lucene", "lucene", encoder=encoder)
     rng, tokens = np.random.default_rng(0), len(encoder.tokenizer.pieces)
     rows = [row.ids for row in encoder.tokenizer.tokenize([one["text"] for one in documents], 512)]
@@ -219,11 +223,22 @@ def test_indexes_that_no_page_can_have_are_refused(
     assert not (root / "refused").exists()
 
 
+released = threading.Event()
+
+
 @pytest.fixture(scope="module")
 def address(root: Path) -> Iterator[str]:
     """A static server of the page, below a path."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
+        def end_headers(self) -> None:
+            """State an encoding of data, as some hosts do; hold back the documents of a slow one."""
+            if "/encoded/data/" in self.path:
+                self.send_header("Content-Encoding", "gzip")
+            if "/slow/data/texts" in self.path:
+                released.wait(60)
+            super().end_headers()
+
         def log_message(self, *_: Any) -> None:
             """Keep stderr for messages."""
 
@@ -231,6 +246,7 @@ def address(root: Path) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/site/"
+        released.set()
         server.shutdown()
 
 
@@ -244,12 +260,13 @@ def test_the_page_works_in_a_browser(root: Path, table: QueryTable, browser: Any
     with opened(browser, address, color_scheme="dark", viewport={"width": 375, "height": 700}) as page:
         assert not is_light(page)
         assert page.locator("#examples a").count() > 5
+        page.keyboard.type("/")
+        assert page.input_value("#q") == ""
         page.keyboard.type(query)
         page.keyboard.press("Enter")
         page.wait_for_selector("article")
         assert page.locator("article .score strong").all_inner_texts() == [f"{hit.score:,.0f}" for hit in expected]
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
-        page.keyboard.press("Tab")
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         assert page.locator("article:first-child .why mark").first.is_visible()
@@ -258,11 +275,12 @@ def test_the_page_works_in_a_browser(root: Path, table: QueryTable, browser: Any
         page.context.set_offline(True)
         page.reload()
         page.wait_for_selector("article")
-        page.click(f"#filters a:has-text('{language}')")
-        page.wait_for_selector(f"#about:has-text('of {filtered.total} documents')")
+        page.click("#filters summary")
+        page.click(f"#filters .values a:has-text('{language}')")
+        page.wait_for_selector(f"#about:has-text('of {filtered.total} ·')")
         assert page.locator("article .score strong").all_inner_texts() == [f"{hit.score:,.0f}" for hit in filtered]
         page.go_back()
-        page.wait_for_selector(f"#about:has-text('of {expected.total} documents')")
+        page.wait_for_selector(f"#about:has-text('of {expected.total} ·')")
 
 
 def test_markup_of_documents_and_queries_is_text(root: Path, browser: Any, address: str) -> None:
@@ -274,3 +292,85 @@ def test_markup_of_documents_and_queries_is_text(root: Path, browser: Any, addre
         page.wait_for_selector("article")
         assert EVIL.split(" & ")[0] in page.locator("main").inner_text()
         assert page.locator("main script, main b").count() == 0
+
+
+@pytest.fixture(scope="module")
+def kinds(root: Path, address: str) -> str:
+    """The address of another export of the index, which filters by kind and has a title."""
+    assert main([*export(root, output="kinds"), "--field", "kind", "--title", EVIL]) == 0
+    return address.replace("/site/", "/kinds/")
+
+
+def test_an_empty_value_does_not_filter(root: Path, table: QueryTable, browser: Any, kinds: str) -> None:
+    """Neither of documents with it nor of those without the field; an unknown value does not find everything."""
+    site = json.loads((root / "kinds" / "site.json").read_bytes())
+    with Searcher.open(root / "small.lucene", table) as searcher:
+        documents = searcher.search(queries()[0], 1000)
+        filtered = searcher.search(queries()[0], 1000, filters="kind=a")
+    assert (site["values"], site["counts"]) == (["a"], [len(range(0, len(list(open_corpus("sample"))[::16]), 3))])
+    query = f"{kinds}?q={quote(queries()[0])}"
+    for value, message in (
+        ("", f"of {documents.total} ·"),
+        ("&value=", f"of {documents.total} ·"),
+        ("&value=a", f"of {filtered.total} ·"),
+        ("&value=b", "No document that passes the filter has a term of this query. Without the filter, "),
+    ):
+        with opened(browser, query + value) as page:
+            page.wait_for_selector(f"#about:has-text('{message}')")
+            assert page.inner_text("#name") == EVIL
+
+
+def test_files_that_are_not_of_the_export_are_refused(root: Path, browser: Any, address: str, kinds: str) -> None:
+    """By name, with the fix: of another export, another file of the same, cut, flipped, or a page of the host."""
+    shutil.copytree(root / "site", root / "mixed")
+    data = root / "mixed" / "data"
+    flipped = bytearray((data / "postings-0").read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    other = "belongs to another export than site.json, or is another file of it"
+    for file, content, message in (
+        ("postings-0", (root / "kinds" / "data" / "postings-0").read_bytes(), other),
+        ("tokenizer", (root / "kinds" / "data" / "tokenizer").read_bytes(), other),
+        ("values", (data / "postings-0").read_bytes(), other),
+        ("postings-0", flipped[: len(flipped) // 2], "is damaged"),
+        ("postings-0", flipped, "is damaged"),
+        ("postings-0", gzip.compress(bytes(1000)), "is damaged"),
+        ("tokenizer", b"<!DOCTYPE html><title>Not found</title>", "is damaged, or the host sends another file"),
+    ):
+        before = (data / file).read_bytes()
+        (data / file).write_bytes(content)
+        with opened(browser, f"{address.replace('/site/', '/mixed/')}?q={quote(queries()[0])}") as page:
+            page.wait_for_selector(f"#about:has-text('data/{file} {message}')")
+            assert "upload all files of the export again" in page.inner_text("#about")
+            assert page.locator("article").count() == 0
+        (data / file).write_bytes(before)
+    (root / "mixed" / "site.json").write_bytes(b"<!DOCTYPE html>")
+    with opened(browser, address.replace("/site/", "/mixed/")) as page:
+        page.wait_for_selector("#about:has-text('site.json is damaged')")
+
+
+def test_a_host_may_unpack_files_or_be_slow(root: Path, browser: Any, address: str) -> None:
+    """The page then reports how many files are loaded."""
+    for name in ("encoded", "slow"):
+        (root / name).symlink_to(root / "site")
+    for name in ("encoded", "slow"):
+        with opened(browser, f"{address.replace('/site/', f'/{name}/')}?q={quote(queries()[0])}") as page:
+            if name == "slow":
+                page.wait_for_selector("#about:has-text('Loading … ')")
+                released.set()
+            page.wait_for_selector("article")
+
+
+def test_the_page_speaks_the_language_of_the_browser_or_of_a_choice(root: Path, browser: Any, address: str) -> None:
+    """With its direction; a choice is kept, and keeps the query."""
+    with opened(browser, f"{address}?q={quote(queries()[0])}", locale="ar-EG") as page:
+        page.wait_for_selector("article")
+        root_element = "[document.documentElement.lang, document.documentElement.dir]"
+        assert page.evaluate(root_element) == ["ar", "rtl"]
+        assert "يطابق" in page.inner_text("article:first-child .score")
+        page.click("#languages summary")
+        page.click("#languages a:has-text('日本語')")
+        page.wait_for_selector("#about:has-text('件目の文書')")
+        assert page.evaluate(root_element) == ["ja", "ltr"]
+        page.goto(address)
+        page.wait_for_selector("#about:has-text('文書数')")
+        assert page.get_attribute("#q", "placeholder") == "どの言語でも検索できます"

@@ -183,14 +183,21 @@ class Chunks {
   }
 }
 
-/** The data of a page. read(name) resolves to the unpacked bytes of a file of data/. */
+/** Returns the content of a file of data/, which begins with its name and its export's version. Throws if it is another. */
+function content(bytes, name, version) {
+  const header = ENCODER.encode(`${name} ${version}\n`);
+  if (header.every((byte, place) => bytes[place] === byte)) return bytes.subarray(header.length);
+  const isOther = /^[a-z]+(-\d+)? [0-9a-f]{16}\n/.test(UTF8.decode(bytes.subarray(0, 64)));
+  const problem = isOther ? "belongs to another export than site.json, or is another file of it" : "is damaged, or the host sends another file";
+  throw new Error(`data/${name} ${problem}: upload all files of the export again.`);
+}
+
+/** The data of a page. load(name) resolves to the unpacked bytes of a file of data/. */
 export class Index {
-  constructor(site, read) {
+  constructor(site, load) {
     this.site = site;
-    this.read = read;
-    this.table = new Chunks(read, "table", site.table);
-    this.postings = new Chunks(read, "postings", site.postings);
-    this.texts = new Chunks(read, "texts", site.texts);
+    this.read = async (name) => content(await load(name), name, site.version);
+    for (const [name, starts] of Object.entries(site.starts)) this[name] = new Chunks(this.read, name, starts);
   }
 
   async open() {

@@ -20,7 +20,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -43,6 +43,7 @@ MEASURE = "nDCG@10"
 _TRANSLATED, _LEAST, _BYTES = 0.7, 15, 1000
 _BODY = re.compile(r'<div id="DisplayArea"[^>]*>(.*)', re.DOTALL)
 _PARAGRAPH = re.compile(r"<(?:p|h[1-6])\b[^>]*>(.*?)</(?:p|h[1-6])>", re.DOTALL)
+_HEADING = re.compile(r"<h1\b[^>]*>(.*?)</h1>", re.DOTALL)
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 
 
@@ -61,37 +62,49 @@ class AdaptTrialOptions:
 
 @dataclass(frozen=True)
 class Page:
-    """A page in one language. name: the same in all languages."""
+    """A page in one language. name: the same in all languages. heading: repeats or varies the title."""
 
     name: str
     language: str
     title: str
     paragraphs: list[str]
+    heading: str = ""
 
     @property
     def text(self) -> str:
         """The first paragraphs, without the title."""
-        kept, size = [], 0
-        for part in self.paragraphs:
-            if part and part != self.title and size < _BYTES:
-                kept.append(part)
-                size += len(part.encode())
-        return "\n".join(kept)
+        return beginning(part for part in self.paragraphs if part != self.title)
 
 
-def read_help(data: Path) -> dict[str, dict[str, Page]]:
-    """Return language -> name -> page of LibreOffice's help. Raises MilcoError if a language is not there."""
+def beginning(paragraphs: Iterable[str]) -> str:
+    """Return as many of the first paragraphs as a passage has."""
+    kept, size = [], 0
+    for part in paragraphs:
+        if part and size < _BYTES:
+            kept.append(part)
+            size += len(part.encode())
+    return "\n".join(kept)
+
+
+def read_help(data: Path, modules: Sequence[str] = ()) -> dict[str, dict[str, Page]]:
+    """Return language -> name -> page of LibreOffice's help. Raises MilcoError if a language is not there.
+
+    modules: patterns of directories (default: MODULES).
+    """
     pages: dict[str, dict[str, Page]] = {}
     for language in LANGUAGES:
         base = data / "usr/share/libreoffice/help" / ("en-US" if language == "en" else language) / "text"
         if not base.is_dir():
             raise MilcoError(f"{base} does not exist: unpack libreoffice-help-{language} in {data}")
         pages[language] = {}
-        for path in sorted(path for module in MODULES for path in (base / module).glob("*.html")):
+        for path in sorted(path for module in modules or MODULES for path in base.glob(f"{module}/*.html")):
             text, name = path.read_text(encoding="utf-8"), path.relative_to(base).as_posix()
             body, title = _BODY.search(text), _TITLE.search(text)
             paragraphs = [_plain(part) for part in _PARAGRAPH.findall(body[1])] if body else []
-            page = Page(name, language, _plain(title[1]) if title else "", paragraphs)
+            heading = _HEADING.search(body[1]) if body else None
+            page = Page(
+                name, language, _plain(title[1]) if title else "", paragraphs, _plain(heading[1]) if heading else ""
+            )
             english = pages["en"].get(name)
             if language == "en" or (english and _is_translated(page.paragraphs, english.paragraphs)):
                 pages[language][name] = page

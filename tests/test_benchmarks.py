@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 
 import numpy as np
@@ -315,24 +316,92 @@ def test_the_curve_has_a_row_per_step_and_engine(
     assert all(float(row["MB"]) > 0 for row in rows) and picture.is_file()
 
 
-def test_pages_are_split_by_name_in_all_languages(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is trained on or measured, whatever its language; an untranslated page is neither."""
-    adapt = load("adapt")
-    monkeypatch.setattr(adapt, "LANGUAGES", ("en", "es"))
-    monkeypatch.setattr(adapt, "MODULES", ("swriter/guide",))
-    for code, word in (("en-US", "page"), ("es", "página")):
+@pytest.fixture
+def help_pages(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twenty help pages of eight paragraphs in English and Spanish. The first is not translated, two have one title."""
+    for name in ("adapt", "manuals"):
+        monkeypatch.setattr(load(name), "LANGUAGES", ("en", "es"))
+    monkeypatch.setattr(load("adapt"), "MODULES", ("swriter/guide",))
+    for code, page, number_of in (("en-US", "page", "with its number"), ("es", "página", "con su número")):
         directory = tmp_path / "usr/share/libreoffice/help" / code / "text/swriter/guide"
         directory.mkdir(parents=True)
         for number in range(20):
-            name = "page" if number == 0 else word
-            parts = "".join(f"<p>Text {part} of the {name} {number}, with its number.</p>" for part in range(3))
-            page = f'<title>{word} {number}</title><div id="DisplayArea">{parts}</div>'
-            (directory / f"{number}.html").write_text(page, encoding="utf-8")
-    pages = adapt.read_help(tmp_path)
+            name, rest = ("page", "with its number") if number == 0 else (page, number_of)
+            title = f"{page} {min(number, 18)}"
+            described = f"The first sentence of {name} {number}. The second." if number else "Opening"
+            parts = [f"Text {part} of {name} {number}, {rest}." for part in range(5)]
+            body = "".join(f"<p>{part}</p>" for part in (described, *parts, "Never translated at all."))
+            text = f'<title>{title}</title><div id="DisplayArea"><h1>The {title}</h1>{body}</div>'
+            (directory / f"{number}.html").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_pages_are_split_by_name_in_all_languages(load: Load, help_pages: Path, tmp_path: Path) -> None:
+    """A page is trained on or measured, whatever its language; an untranslated page is neither."""
+    adapt = load("adapt")
+    pages = adapt.read_help(help_pages)
     assert len(pages["en"]) == 20 and pages["en"].keys() - pages["es"].keys() == {"swriter/guide/0.html"}
     adapt.write_documents(pages, tmp_path / "out")
     records = [orjson.loads(line) for line in (tmp_path / "out" / "docs.jsonl").read_bytes().splitlines()]
     trained = {record["id"].partition(":")[2] for record in records}
     assert 0 < len(trained) < 20 and trained == {page.name for page in pages["en"].values() if adapt.is_trained(page)}
     pairs = (tmp_path / "out" / "pairs" / "es-en.tsv").read_text(encoding="utf-8").splitlines()
-    assert len(pairs) == 3 * (len(trained) - ("swriter/guide/0.html" in trained))
+    assert len(pairs) == 6 * (len(trained) - ("swriter/guide/0.html" in trained))
+
+
+def test_a_page_of_a_manual_lacks_what_it_is_searched_for(load: Load, help_pages: Path) -> None:
+    """Title, heading and first paragraph are not in its text, nor is a paragraph that is not translated."""
+    manuals = load("manuals")
+    pages = manuals.read_manuals(help_pages, 100)
+    assert [page.language for page in pages] == ["en"] * 19 + ["es"] * 19
+    english, spanish = pages[1], pages[20]
+    assert (english.id, spanish.id) == ("en-swriter/guide/10.html", "es-swriter/guide/10.html")
+    assert english.queries == {"titles": "page 10", "sentences": "The first sentence of page 10."}
+    assert spanish.queries == {"titles": "página 10", "sentences": "The first sentence of página 10."}
+    assert english.text.splitlines()[0] == "Text 0 of page 10, with its number."
+    assert english.text.endswith("Never translated at all.")
+    assert spanish.text.splitlines() == [f"Text {part} of página 10, con su número." for part in range(5)]
+    assert len(manuals.unshared(pages, "titles")) == 2 * 17, "pages 18 and 19 have one title"
+    assert {page.name for page in manuals.read_manuals(help_pages, 3)} < {page.name for page in pages}
+
+
+def test_languages_are_searched_at_once_and_one_by_one(load: Load, help_pages: Path) -> None:
+    """Every page in the query's language has a higher score than any other; balanced, translations come second."""
+    manuals = load("manuals")
+    pages = manuals.read_manuals(help_pages, 100)
+    scores = np.zeros((38, 38), np.float32)
+    scores[:19, :19] = scores[19:, 19:] = 1
+    scores[np.arange(38), np.arange(38)] = 3
+    scores[np.arange(38), (np.arange(38) + 19) % 38] = 0.5
+    rows = dict(manuals.measure({manuals.BOTH: scores, manuals.WORDS: scores * 0}, pages, pages))
+    means = {name: {system: fmean(of.values()) for system, of in values.items()} for name, values in rows.items()}
+    assert means["own language, nDCG@10"] == {"both views": 1, "BM25": 0, "both + BM25": 1}
+    assert means["own language, es, nDCG@10"]["both views"] == means["English pages, nDCG@10"]["both views"] == 1
+    assert set(rows["English pages, nDCG@10"]["both views"]) == {page.id for page in pages[19:]}
+    assert means["all languages, OwnLanguage@10"]["both views"] == 1
+    assert means["all languages, R@100"] == {"both views": 1, "BM25": 0, "both + BM25": 1}
+    assert means["all languages, nDCG@10"]["both views"] == pytest.approx(1 / (1 + 1 / np.log2(3)))
+    assert means["balanced, nDCG@10"] == {"both views": 1}
+    assert manuals.by_page({"en-b": 1.0, "en-a": 0.0, "es-a": 1.0}) == [0.5, 1]
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("one_process")
+def test_a_second_run_on_a_manual_only_encodes_queries(
+    load: Load, help_pages: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """A row per kind of queries, search and measure; the vectors of pages are kept, and alpha weighs queries."""
+    manuals, work = load("manuals"), tmp_path / "work"
+    arguments = ["--data", str(help_pages), "--work", str(work), *ENCODER, "--base", CHECKPOINT, "--format", "csv"]
+    tables, kept = [], []
+    for alpha in ([], [], ["--alpha", "1"]):
+        assert manuals.main([*arguments, *alpha]) == 0
+        tables.append(list(csv.DictReader(io.StringIO(capsys.readouterr().out))))
+        kept.append({path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()})
+    systems = ["both views", "pivot view", "BM25", "both + BM25", "base, plain", "base, centered"]
+    assert [name for name in tables[0][0] if name in systems] == systems
+    assert tables[0] == tables[1] and kept[0] == kept[1] == kept[2]
+    rows = {row["queries, search"]: row for row in tables[0]}
+    assert len(rows) == 2 * 11 and rows["titles, balanced, nDCG@10"]["BM25"] == ""
+    assert float(rows["sentences, own language, en, nDCG@10"]["BM25"]) > 0.5
+    assert all(row["both views"] == row["pivot view"] for row in tables[2])

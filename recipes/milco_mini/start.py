@@ -41,21 +41,35 @@ def write_start(base: Base, english: Tokenizer, texts: Iterable[str], start: Pat
     kept = choose_pieces(base.pieces, texts, _FREQUENT_PIECES, _LEAST_OCCURRENCES)
     log(f"Vocabulary: {len(kept):,} of {len(base.pieces):,} pieces")
     tokenizer = make_tokenizer([base.pieces[piece] for piece in kept])
-    state = to_xlm_r(base.state(), kept)
+    state = write_dense(base, kept, tokenizer, teacher)
     values = configuration(base.sizes, len(kept))
-    with atomic_directory(teacher, overwrite=False, is_owned=lambda _: False) as directory:
-        save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
-        write_json(directory / "config.json", values | {"architectures": ["XLMRobertaModel"]})
-        prompts = {"query": _QUERY, "document": _PASSAGE}
-        write_json(directory / "config_sentence_transformers.json", {"prompts": prompts})
-        special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-        kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
-        write_tokenizer(tokenizer, directory, kind | special)
     model = connect(values, state, english.get_vocab_size())
     start_decoder(model, tokenizer, [english.id_to_token(i) or "" for i in range(english.get_vocab_size())])
     encoder = MilcoEncoder(model, TextTokenizer(tokenizer), english, str(start), "cpu", "float32")
     with atomic_directory(start, overwrite=False, is_owned=lambda _: False) as directory:
         encoder.save_pretrained(directory)
+
+
+def write_dense(base: Base, kept: list[int], tokenizer: Tokenizer, output: Path) -> dict[str, Tensor]:
+    """Write the base as a dense encoder, and return its tensors by XLM-R's names.
+
+    Args:
+        base: the encoder.
+        kept: ids of the pieces of the tokenizer.
+        tokenizer: as make_tokenizer() returns it.
+        output: a directory that does not exist.
+    """
+    state = to_xlm_r(base.state(), kept)
+    with atomic_directory(output, overwrite=False, is_owned=lambda _: False) as directory:
+        save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
+        config = configuration(base.sizes, len(kept)) | {"architectures": ["XLMRobertaModel"]}
+        write_json(directory / "config.json", config)
+        prompts = {"query": _QUERY, "document": _PASSAGE}
+        write_json(directory / "config_sentence_transformers.json", {"prompts": prompts})
+        special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+        kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
+        write_tokenizer(tokenizer, directory, kind | special)
+    return state
 
 
 def connect(encoder: dict[str, Any], state: dict[str, Tensor], pieces: int) -> MilcoModel:

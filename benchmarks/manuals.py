@@ -53,7 +53,7 @@ from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.io.runs import Run, decreasing_scores
 from milco_pyserini.options import option
 from milco_pyserini.search.fusion import fuse
-from milco_pyserini.sparse import PIVOT, open_store
+from milco_pyserini.sparse import PIVOT, VectorStore
 
 ENGLISH = "en"
 BOTH, WORDS, FUSED = "both views", "BM25", "both + BM25"
@@ -115,7 +115,7 @@ def command(options: ManualsOptions) -> None:
     scores[WORDS] = bm25_scores(pages, texts)
     if options.base is not None:
         languages = [page.language for asked in queries.values() for page in asked]
-        scores |= base_scores(pages, texts, languages, options)
+        scores |= base_scores(options.base, pages, texts, languages, options)
     columns = [*scores]
     columns.insert(columns.index(WORDS) + 1, FUSED)
     rows: list[list[Any]] = []
@@ -205,7 +205,7 @@ def milco_scores(pages: Sequence[Manual], texts: Sequence[str], options: Manuals
     plan = EncodePlan(options.encoder, dtype=options.dtype, format="parquet")
     store = options.work / f"vectors-{digest}"
     encode_corpus(path, store, plan, encoder=encoder)
-    _, documents = open_store(store).load()
+    _, documents = VectorStore.open(store).load()
     queries = encoder.encode_query(texts, alpha=options.alpha)
     views = {BOTH: encoder.views, "pivot view": (PIVOT,)}
     return {name: queries.view(*parts).dot(documents) for name, parts in views.items()}
@@ -225,12 +225,12 @@ def bm25_scores(pages: Sequence[Manual], texts: Sequence[str]) -> NDArray[np.flo
 
 
 def base_scores(
-    pages: Sequence[Manual], texts: Sequence[str], languages: Sequence[str], options: ManualsOptions
+    base: str, pages: Sequence[Manual], texts: Sequence[str], languages: Sequence[str], options: ManualsOptions
 ) -> Scores:
     """Return the cosines of a dense encoder, plain and centered. Its vectors are kept. languages: of the queries."""
     from milco_pyserini.train.dense_encoder import DenseEncoder
 
-    name = str(unpack_base(Path(options.base), options.work)) if options.base.endswith(".bin") else options.base
+    name = str(unpack_base(Path(base), options.work)) if base.endswith(".bin") else base
     log(f"Dense encoder {name}")
     kept = options.work / f"dense-{digest_of(name, options.dtype, *(page.text for page in pages), *texts)}.npz"
     if not kept.is_file():
@@ -239,10 +239,10 @@ def base_scores(
         with atomic_file(kept) as file:
             np.savez(file, queries=encoder.encode_query(texts), documents=documents)
     with np.load(kept) as vectors:
-        queries = Side([], vectors["queries"], np.array(languages))
-        documents = Side([], vectors["documents"], np.array([page.language for page in pages]))
-    sides = {"base, plain": (queries, documents), "base, centered": (queries.centered(), documents.centered())}
-    return {system: asked.vectors @ searched.vectors.T for system, (asked, searched) in sides.items()}
+        asked = Side([], vectors["queries"], np.array(languages))
+        searched = Side([], vectors["documents"], np.array([page.language for page in pages]))
+    sides = {"base, plain": (asked, searched), "base, centered": (asked.centered(), searched.centered())}
+    return {system: queries.vectors @ documents.vectors.T for system, (queries, documents) in sides.items()}
 
 
 def unpack_base(packed: Path, work: Path) -> Path:
@@ -270,18 +270,17 @@ def measure(scores: Scores, asked: Sequence[Manual], pages: Sequence[Manual]) ->
     same = np.array([page.name for page in asked])[:, None] == names
     own = spoken[:, None] == languages
 
-    def runs(among: Scores, searched: NDArray[np.bool_]) -> tuple[dict[str, Run], Run]:
+    def runs(among: Scores, searched: NDArray[np.bool_]) -> tuple[dict[str, Run], Qrels]:
         """Return the run of each system in some documents, [Q, D], and the qrels; only queries that search any."""
-        rows = np.flatnonzero(searched.any(axis=1))
+        rows = np.flatnonzero(searched.any(axis=1)).tolist()
         found = {
             system: {asked[row].id: best(matrix[row], searched[row], pages) for row in rows}
             for system, matrix in among.items()
         }
         if WORDS in found:
             found[FUSED] = as_run(fuse([found[BOTH], found[WORDS]], depth=HITS, k=HITS))
-        relevant = same & searched
-        qrels = {asked[row].id: {pages[column].id: 1 for column in np.flatnonzero(relevant[row])} for row in rows}
-        return found, qrels
+        relevant = {row: np.flatnonzero(same[row] & searched[row]).tolist() for row in rows}
+        return found, {asked[row].id: {pages[column].id: 1 for column in relevant[row]} for row in rows}
 
     everywhere = np.ones_like(own)
     spoken_by = {page.id: page.language for page in (*pages, *asked)}
@@ -328,7 +327,7 @@ def best(scores: NDArray[np.float32], searched: NDArray[np.bool_], pages: Sequen
     columns = np.flatnonzero(searched & (scores != 0))
     columns = columns[np.argsort(-scores[columns], kind="stable")[:HITS]]
     decreasing = decreasing_scores(scores[columns])
-    return {pages[column].id: float(score) for column, score in zip(columns, decreasing, strict=True)}
+    return {pages[column].id: float(score) for column, score in zip(columns.tolist(), decreasing, strict=True)}
 
 
 def values_of(runs: Mapping[str, Run], qrels: Qrels, measured: str) -> Values:

@@ -144,7 +144,8 @@ def test_a_table_takes_the_place_of_its_encoder_for_queries(
         else:
             assert main(search) == 0
     texts, vectors = ((tmp_path / f"{name}.txt").read_text() for name in ("topics", "queries"))
-    assert texts == vectors
+    # Their tags differ, as their options do.
+    assert [line.split()[:-1] for line in texts.splitlines()] == [line.split()[:-1] for line in vectors.splitlines()]
     hits = Searcher.open(root / "index", table).search(QUERIES[0], 3)
     first = [line.split() for line in texts.splitlines() if line.startswith("q0 ")][:3]
     assert [(hit.docid, pytest.approx(hit.score, rel=1e-4)) for hit in hits] == [

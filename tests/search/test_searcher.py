@@ -194,14 +194,15 @@ def test_documents_are_stored_on_request_only(
 
 
 def test_a_batch_finds_what_single_searches_find(searcher: Searcher) -> None:
-    """In the order of the texts, on any number of threads."""
-    texts = [QUERY, "Africa", ""]
+    """In the order of the texts, on any number of threads; an empty text of a batch has no hits."""
+    texts = [QUERY, "Africa"]
     found = searcher.search_batch(texts, k=3, threads=2)
     for text, hits in zip(texts, found, strict=True):
         alone = searcher.search(text, k=3)
         assert hits.docids == alone.docids
         assert hits.scores == pytest.approx(alone.scores, rel=1e-5)
     assert searcher.search_batch([]) == []
+    assert not searcher.search_batch(["", QUERY])[0].docids
 
 
 def test_an_offset_continues_a_ranking(searcher: Searcher) -> None:

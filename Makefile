@@ -1,4 +1,4 @@
-# make demo: from nothing to figures on the embedded sample. make site: its search page. make test: linter, types, budgets of lines and tests. make test-more: what
+# make demo: from nothing to figures on the embedded sample. make site: its search page. make test: linter, types, budget of lines and tests. make test-more: what
 # CI runs besides, some of it in environments of its own. make docs: the site of the documentation, in build/docs.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own

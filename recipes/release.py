@@ -17,6 +17,7 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.options import option
+from recipes.budget import LineBudget, count_lines
 
 # PyPI's limit of a file.
 MAX_BYTES = 100 * 10**6
@@ -24,7 +25,7 @@ MAX_BYTES = 100 * 10**6
 
 @dataclass(frozen=True)
 class ReleaseOptions:
-    """Check version, notes and wheel of a release, then tag the commit. Nothing is pushed or uploaded."""
+    """Check version, notes, lines and wheel of a release, then tag the commit. Nothing is pushed or uploaded."""
 
     version: str = option(positional=True, metavar="VERSION", help="version, such as 0.3.0")
 
@@ -41,6 +42,7 @@ def command(options: ReleaseOptions) -> None:
     changelog = Path("CHANGELOG.md").read_text(encoding="utf-8")
     notes = release_notes(changelog, version)
     validate_citation(Path("CITATION.cff").read_text(encoding="utf-8"), changelog, version)
+    LineBudget.read().validate_release(version, count_lines())
     with tempfile.TemporaryDirectory() as directory:
         # Builds the wheel, installs it in a new environment, and runs the pipeline there.
         if subprocess.call(["make", "smoke", f"WHEEL_VENV={directory}/venv"]):

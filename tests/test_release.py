@@ -8,7 +8,7 @@ import pytest
 
 from milco_pyserini.errors import MilcoError
 from recipes import release
-from recipes.budget import count_lines, over_budget
+from recipes.budget import LineBudget, count_lines
 from recipes.release import MAX_BYTES, release_notes, validate_citation, validate_wheel
 
 VALID = "Metadata-Version: 2.1\nName: milco-pyserini\nVersion: 1.2.3\n"
@@ -100,11 +100,36 @@ def test_nothing_is_built_from_a_tree_that_is_not_the_release(
     assert message in capsys.readouterr().err
 
 
-def test_a_subpackage_over_its_budget_is_named() -> None:
-    """So is one that has none."""
-    found = {"io": 3, "new": 1, "sparse": 2}
-    assert over_budget(found, {"io": 2, "sparse": 2}) == [
-        "io has 3 lines, its budget is 2",
-        "new has 1 lines, its budget is 0",
-    ]
-    assert {"root", "export", "search"} < count_lines().keys()
+def test_more_lines_than_the_slack_allows_are_refused() -> None:
+    """The message has both figures, how many are too many, and what to do."""
+    budget = LineBudget("1.2.3", lines=4000, slack=300)
+    assert budget.excess(4300) is None
+    assert budget.excess(4312) == (
+        "milco_pyserini has 4,312 lines, 12 too many: release 1.2.3 had 4,000, and the next one may have 300 more. "
+        "Remove as many lines as the change adds, and name what leaves in the commit."
+    )
+
+
+def test_lines_of_all_modules_are_counted(tmp_path: Path) -> None:
+    """Lines of Python in any folder; nothing else."""
+    for name in ("a.py", "inner/b.py", "page.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n\n2\n")
+    assert count_lines(tmp_path) == 6
+
+
+@pytest.mark.parametrize(("version", "lines"), [("1.2.3", 4001), ("1.2.4", 4000)])
+def test_the_budget_is_of_the_release(version: str, lines: int) -> None:
+    """A release sets its version and its number of lines, from which the next one is compared."""
+    LineBudget("1.2.3", lines=4000, slack=300).validate_release("1.2.3", 4000)
+    with pytest.raises(MilcoError, match=f"set release = {version} and lines = {lines}"):
+        LineBudget("1.2.3", lines=4000, slack=300).validate_release(version, lines)
+
+
+def test_a_budget_without_figures_is_refused(tmp_path: Path) -> None:
+    """The figures of the repository can be read; a missing one and a word are errors that name the section."""
+    assert LineBudget.read().slack == 300
+    for section in ("release = 1.2.3\nlines = 4000", "release = 1.2.3\nlines = many\nslack = 300"):
+        (tmp_path / "setup.cfg").write_text(f"[budget]\n{section}\n")
+        with pytest.raises(MilcoError, match=r"\[budget\] needs release, lines and slack"):
+            LineBudget.read(tmp_path / "setup.cfg")

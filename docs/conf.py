@@ -13,28 +13,15 @@ from sphinx.application import Sphinx
 from sphinx.util import inspect as sphinx_inspect
 
 import milco_pyserini
+from milco_pyserini.errors import MilcoError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "milco_pyserini"
-# Public modules besides packages with __all__ and the homes of what the root package exports.
-MODULES = (
-    *("encode.contract", "encode.plan", "encode.query_table", "engines.qdrant", "engines.seismic"),
-    *(
-        "explain.explainer",
-        "explain.explanation",
-        "model.modeling",
-        "serve.server",
-        "errors",
-        "options",
-        "registry",
-        "request",
-    ),
-)
 SECTIONS = {
     "Guide": "README python encoding indexing hybrid export cluster serving web memory deployment seismic checkpoints",
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
     "Research": "adapt training reproducing",
-    "Reference": "reference/milco_pyserini formats glossary",
+    "Reference": "stable reference/milco_pyserini formats glossary",
     "Development": "extending decisions",
 }
 FURTHER = {
@@ -88,12 +75,15 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def write_reference(app: Sphinx) -> None:
-    """Write a page for each public module, and one that lists what the package itself exports."""
-    found = (f"{PACKAGE}.{path.parent.name}" for path in (ROOT / PACKAGE).glob("*/__init__.py"))
-    packages = {name for name in found if hasattr(import_module(name), "__all__")}
-    modules = sorted(packages | {f"{PACKAGE}.{name}" for name in MODULES} | set(milco_pyserini._LAZY.values()))
-    pages = {name: module_page(name) for name in modules}
-    pages[PACKAGE] = contents_page(modules)
+    """Write a page of the promised names of each module, and one that lists what the package itself exports."""
+    pages = {}
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        homed = [name for name, home in milco_pyserini._LAZY.items() if home == module]
+        has_all = "\n__all__ = [" in path.read_text(encoding="utf-8")
+        if module != PACKAGE and (homed or has_all) and is_installed(module):
+            pages[module] = module_page(module, "" if has_all else ", ".join(homed))
+    pages[PACKAGE] = contents_page(list(pages))
     directory = ROOT / "docs" / "reference"
     directory.mkdir(exist_ok=True)
     for path in directory.glob("*.rst"):
@@ -105,9 +95,18 @@ def write_reference(app: Sphinx) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def module_page(module: str) -> str:
-    """Return the page of a module: its public names, which are those of __all__ if it has one."""
-    return f"{module}\n{'=' * len(module)}\n\n.. automodule:: {module}\n   :members:\n"
+def is_installed(module: str) -> bool:
+    """Return whether a module's requirements are installed; those of LangChain and others are not."""
+    try:
+        import_module(module)
+    except MilcoError:
+        return False
+    return True
+
+
+def module_page(module: str, names: str) -> str:
+    """Return the page of a module: some names of it, or those of its __all__."""
+    return f"{module}\n{'=' * len(module)}\n\n.. automodule:: {module}\n   :members: {names}".rstrip() + "\n"
 
 
 def contents_page(modules: list[str]) -> str:

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from string import Formatter
 from typing import Any, NamedTuple
 
+__all__ = ["MilcoError", "ParameterError", "UnknownDocument", "Unreachable"]
+
 # A full disk, an exhausted quota, or a file size limit (ulimit -f): with more space the same command succeeds.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Names that others give to parameters: of other libraries, and of the other doors to the same search.

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from milco_pyserini.defaults import ENCODER_DTYPES
 from milco_pyserini.errors import MilcoError, Parameter, ParameterError, joined, nearest, parameter, unknown_name
 
+__all__ = ["option", "replace_options"]
+
 OptionsT = TypeVar("OptionsT")
 
 # Java, Rust and C++ read integers of 32 bits.

@@ -16,6 +16,8 @@ from milco_pyserini.defaults import VIEWS
 from milco_pyserini.errors import MilcoError, ParameterError, parameter, value_text
 from milco_pyserini.options import MAX_THREADS, ExternalOptions, from_keywords, option, validate, validate_number
 
+__all__ = ["BuildRequest", "SearchRequest"]
+
 # Methods that fuse hits of several indexes, whose scores are on different scales.
 HYBRID_METHODS = ("rrf", "rsf")
 # Options that change scores: an explanation takes them, too.

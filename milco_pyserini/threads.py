@@ -13,6 +13,8 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
+__all__ = ["SETTINGS", "apply"]
+
 # By default waiting threads spin, which makes encoding several times slower on cores that other processes use, too.
 # Spinning for a tenth of a millisecond costs little, and saves waking threads up for a query's small products. oneDNN
 # caches 1,024 kernels, one per shape of a batch, and memory grows with them; 256 are as fast.

@@ -33,7 +33,7 @@ from milco_pyserini.cli import parser
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
 from milco_pyserini.index.registry import ENGINES
-from milco_pyserini.integrations.pyserini import is_command
+from milco_pyserini.integrations.pyserini.commands import is_command
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

@@ -8,6 +8,8 @@ from milco_pyserini.cli import program
 from milco_pyserini.errors import validate_name
 from milco_pyserini.registry import Registry
 
+__all__ = ["main"]
+
 # Group -> command -> its purpose, in the order of the help page.
 GROUPS = {
     "Pipeline": {

@@ -29,7 +29,8 @@ import torch
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Report
-from milco_pyserini.corpora import Corpus, Topics, corpus_language, open_corpus
+from milco_pyserini.corpora import Corpus, Topics, open_corpus
+from milco_pyserini.corpora.catalog import corpus_language
 from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.analyzers import LENGTH, AnalyzerTokenizer, OpenVocabulary, document_language
 from milco_pyserini.encode.encoder import MilcoEncoder
@@ -41,6 +42,8 @@ from milco_pyserini.io.files import atomic_file, checksum_bytes
 from milco_pyserini.model.checkpoint import BM25, BM25_FILE, Checkpoint, loading
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse import SparseBatch
+
+__all__ = ["BM25Encoder"]
 
 # Pyserini's defaults.
 K1, B = 0.9, 0.4

@@ -17,6 +17,8 @@ from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PIVOT, VIEWS, SparseBatch, Vocabulary
 from milco_pyserini.sparse.quantization import SCALE, quantize_vector, quantized_vectors, validate_scale
 
+__all__ = ["MilcoDocumentEncoder", "MilcoQueryEncoder"]
+
 # A name or path, an opened checkpoint, or a loaded encoder.
 GivenEncoder = str | os.PathLike | Checkpoint | MilcoEncoder
 

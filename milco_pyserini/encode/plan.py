@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.sparse.pruning import PruningRule
 
+__all__ = ["EncodePlan"]
+
 FORMATS = ("jsonl", "parquet")
 # <s>, one token, </s>.
 MIN_LENGTH = 3

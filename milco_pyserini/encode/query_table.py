@@ -37,6 +37,8 @@ from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
 from milco_pyserini.sparse import PIVOT, SOURCE, SparseBatch, Vocabulary
 from milco_pyserini.sparse.pruning import PruningRule
 
+__all__ = ["QueryTable"]
+
 TOP_K = 16
 # Pivot terms of a text that rows are trained with.
 _TEXT_TOP_K = 20

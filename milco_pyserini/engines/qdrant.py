@@ -41,6 +41,8 @@ from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse.quantization import quantize_vector
 
+__all__ = ["Qdrant"]
+
 PACKAGE = "qdrant-edge-py"
 # Name of the vector of a point.
 _VECTOR = "terms"

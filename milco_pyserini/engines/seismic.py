@@ -32,6 +32,8 @@ from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import SparseBatch
 
+__all__ = ["Seismic"]
+
 PACKAGE = "pyseismic-lsr"
 _INDEX = "index.seismic"
 _ABOUT = "seismic.json"

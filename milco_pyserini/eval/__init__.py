@@ -8,15 +8,6 @@
 from milco_pyserini.eval.evaluation import Evaluation, evaluate
 from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.eval.report import ReportTable, render
-from milco_pyserini.eval.significance import RunComparison, compare, compare_evaluations
+from milco_pyserini.eval.significance import compare, compare_evaluations
 
-__all__ = [
-    "Evaluation",
-    "ReportTable",
-    "RunComparison",
-    "compare",
-    "compare_evaluations",
-    "evaluate",
-    "parse_measures",
-    "render",
-]
+__all__ = ["Evaluation", "ReportTable", "compare", "compare_evaluations", "evaluate", "parse_measures", "render"]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from milco_pyserini.encode.contract import MilcoQueryEncoder
     from milco_pyserini.encode.encoder import MilcoEncoder
 
+__all__ = ["Explainer"]
+
 # Hits that the engine is asked for to find rank and score of a named document.
 DEPTH = 1000
 _THREE_HITS = SearchRequest(3)

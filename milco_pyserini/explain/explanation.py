@@ -21,6 +21,8 @@ from milco_pyserini.index.protocol import BalanceTerm
 from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 
+__all__ = ["Explanation"]
+
 _BAR = 12
 # Columns of a terminal from which on a table has bars, and query x document.
 _WIDE, _MEDIUM = 100, 64

@@ -46,8 +46,8 @@ from milco_pyserini.index.protocol import (
 from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
-from milco_pyserini.sparse import DELIMITER
 from milco_pyserini.sparse.quantization import quantize_vector
+from milco_pyserini.sparse.terms import DELIMITER
 
 # Documents that go to Java at a time; fewer with their texts.
 CHUNK = 256

@@ -15,6 +15,8 @@ with installed_by("'.[haystack]'"):
     from haystack import Document, component
     from haystack.dataclasses import SparseEmbedding
 
+__all__ = ["HaystackDocumentEmbedder", "HaystackRetriever", "HaystackTextEmbedder"]
+
 
 @component
 @dataclass(eq=False)

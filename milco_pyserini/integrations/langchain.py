@@ -10,6 +10,8 @@ with installed_by("'.[langchain]'"):
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 
+__all__ = ["LangChainRetriever"]
+
 
 class LangChainRetriever(BaseRetriever):
     """Searches an index. search_kwargs are of Searcher.search(). Metadata of a document: fields, title and score."""

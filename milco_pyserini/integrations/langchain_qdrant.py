@@ -6,6 +6,8 @@ from milco_pyserini.integrations.retrieval import VectorAdapter
 with installed_by("langchain-qdrant"):
     from langchain_qdrant import SparseEmbeddings, SparseVector
 
+__all__ = ["QdrantSparseEmbeddings"]
+
 
 class QdrantSparseEmbeddings(VectorAdapter, SparseEmbeddings):
     """The argument sparse_embedding of QdrantVectorStore."""

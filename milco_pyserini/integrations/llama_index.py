@@ -11,6 +11,8 @@ with installed_by("'.[llama-index]'"):
     from llama_index.core.retrievers import BaseRetriever
     from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
+__all__ = ["LlamaIndexEncoder", "LlamaIndexRetriever"]
+
 
 class LlamaIndexRetriever(BaseRetriever):
     """Searches an index. search_kwargs are of Searcher.search(). Metadata of a node: fields and title."""

@@ -35,6 +35,8 @@ with installed_by("'.[pyterrier]'"):
     import pandas as pd
     import pyterrier as pt
 
+__all__ = ["Milco", "MilcoIndex"]
+
 _TEXTS = ("text", "title", "contents")
 _FORMAT = {"type": "sparse_index", "format": "milco", "package_hint": "milco-pyserini"}
 

@@ -25,6 +25,8 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.encode.sentence_transformers import QUERY, validate_library
 from milco_pyserini.errors import MilcoError
 
+__all__ = ["MilcoModule", "load"]
+
 try:
     from sentence_transformers import SparseEncoder
     from sentence_transformers.base.modules import InputModule

@@ -25,6 +25,8 @@ from milco_pyserini.io.lines import first_line, numbered_lines, open_lines
 from milco_pyserini.io.manifest import DamagedError, read_checked, read_record, write_checked
 from milco_pyserini.io.records import RunRecord
 
+__all__ = ["read_run"]
+
 Run = dict[str, dict[str, float]]
 
 TREC_COLUMNS = 6

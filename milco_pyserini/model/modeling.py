@@ -20,6 +20,8 @@ from milco_pyserini.model.pooling import CONNECTOR_EPS, echo_weights, log_satura
 from milco_pyserini.model.quantized import Weights
 from milco_pyserini.model.weights import NetworkWeights, make_config, select_tensors
 
+__all__ = ["MilcoConfig", "MilcoModel"]
+
 
 class MilcoConfig(NetworkConfig, PretrainedConfig):
     """Configuration of a MilcoModel: the fields and errors of NetworkConfig, and transformers' own.

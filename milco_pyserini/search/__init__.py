@@ -2,6 +2,6 @@
 
 from milco_pyserini.search.fusion import fuse
 from milco_pyserini.search.searcher import Searcher
-from milco_pyserini.search.topics import SearchTopics, read_topics, search_topics
+from milco_pyserini.search.topics import SearchTopics, search_topics
 
-__all__ = ["SearchTopics", "Searcher", "fuse", "read_topics", "search_topics"]
+__all__ = ["SearchTopics", "Searcher", "fuse", "search_topics"]

@@ -18,6 +18,8 @@ from milco_pyserini.model.weights import weight_hash
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
 
+__all__ = ["CrossEncoder", "rerank"]
+
 _EXAMPLE = "BAAI/bge-reranker-v2-m3"
 
 _ALTERNATIVE = (

@@ -29,6 +29,8 @@ from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
+__all__ = ["serve"]
+
 try:
     import resource
 except ImportError:

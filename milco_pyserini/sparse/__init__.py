@@ -2,12 +2,11 @@
 
 from milco_pyserini.sparse.batch import PIVOT, SOURCE, VIEWS, SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
+from milco_pyserini.sparse.quantization import quantize_vector
 from milco_pyserini.sparse.store import PlainStore, VectorStore, open_store
-from milco_pyserini.sparse.terms import DELIMITER, escape, unescape
 from milco_pyserini.sparse.vocabulary import Vocabulary
 
 __all__ = [
-    "DELIMITER",
     "PIVOT",
     "SOURCE",
     "VIEWS",
@@ -16,7 +15,6 @@ __all__ = [
     "SparseBatch",
     "VectorStore",
     "Vocabulary",
-    "escape",
     "open_store",
-    "unescape",
+    "quantize_vector",
 ]

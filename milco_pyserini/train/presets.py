@@ -15,6 +15,8 @@ from milco_pyserini.options import option_values, replace_options, value_types
 from milco_pyserini.train.config import LEXICAL, START, SapConfig, SctConfig, TrainingConfig
 from milco_pyserini.train.data.retrieval import COLLECTIONS
 
+__all__ = ["PAPER_SAP", "PAPER_SCT"]
+
 ConfigT = TypeVar("ConfigT", bound=TrainingConfig)
 
 _PARTS = {"encoder": "BAAI/bge-m3-unsupervised", "english": "naver/splade-v3"}

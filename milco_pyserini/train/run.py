@@ -24,6 +24,8 @@ from milco_pyserini.train.optimization import validate_trainable, warmup_steps
 from milco_pyserini.train.stages import prepare_sap, prepare_sct
 from milco_pyserini.train.trainer import Trainer, TrainingTask, is_first_process
 
+__all__ = ["run_stage"]
+
 CONFIG = "config.json"
 # The configuration of a run of release 0.3.
 _EARLIER_CONFIG = "config.yaml"

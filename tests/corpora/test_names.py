@@ -14,8 +14,8 @@ from types import ModuleType
 import pytest
 
 from milco_pyserini import corpora
-from milco_pyserini.corpora import catalog, corpus_language, open_corpus, open_qrels, open_topics
-from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
+from milco_pyserini.corpora import catalog, open_corpus, open_qrels, open_topics
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, corpus_language
 from milco_pyserini.corpora.ir_datasets import DatasetDocuments, DatasetQueries
 from milco_pyserini.corpora.sample import ROOT
 from milco_pyserini.errors import MilcoError

@@ -21,8 +21,10 @@ from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.index import main as index
 from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncoder
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.integrations.pyserini import is_command, is_milco, java, start_java
+from milco_pyserini.integrations.pyserini import java, start_java
 from milco_pyserini.integrations.pyserini.cli import main
+from milco_pyserini.integrations.pyserini.commands import is_command
+from milco_pyserini.integrations.pyserini.encoders import is_milco
 from milco_pyserini.io.manifest import write_checked
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store

@@ -7,8 +7,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.sparse import DELIMITER, Vocabulary, escape, unescape
-from milco_pyserini.sparse.terms import ESCAPE
+from milco_pyserini.sparse import Vocabulary
+from milco_pyserini.sparse.terms import DELIMITER, ESCAPE, escape, unescape
 
 # In UTF-16 units: Lucene's tokenizers split a longer token.
 MAX_UNITS = 255

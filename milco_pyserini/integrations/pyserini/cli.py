@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from milco_pyserini.cli import program
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.integrations.pyserini import COMMANDS, PROG, run_pyserini
+from milco_pyserini.integrations.pyserini.arguments import PROG
+from milco_pyserini.integrations.pyserini.commands import COMMANDS, run_pyserini
 
 PAGE = f"""usage: {PROG} COMMAND ARGUMENTS
 

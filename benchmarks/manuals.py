@@ -14,10 +14,11 @@ sentences: the first sentence of the first paragraph, which describes the page.
 
 A query that several pages of a language share is left out. If all languages are searched at once, the page and its
 translations are relevant; if the pages of one language are searched, one page is. English pages are searched with the
-queries in other languages. "balanced" is --balance lang. The systems are: both views of the encoder, and its pivot
-view; BM25 with analyzer and statistics of each language (Anserini's scores), merged by score; both views fused with
-BM25 by RRF; with --base a dense encoder, plain and without the mean vector of each language. A mark is a paired t-test
-against both views, of means over a page's translations, because these depend on each other.
+queries in other languages. Views have the weights that milco search gives them, those for documents in one language
+where one is searched; --alpha replaces both. "balanced" is --balance lang. The systems are: both views of the encoder,
+and its pivot view; BM25 with analyzer and statistics of each language (Anserini's scores), merged by score; both views
+fused with BM25 by RRF; with --base a dense encoder, plain and without the mean vector of each language. A mark is a
+paired t-test against both views, of means over a page's translations, because these depend on each other.
 
 --work keeps the collection and the vectors: a second run only encodes queries, and other weights have vectors of their
 own.
@@ -111,7 +112,7 @@ def command(options: ManualsOptions) -> None:
     log(f"{len(pages):,} pages, {len(pages) // len(LANGUAGES):,} in each of {len(LANGUAGES)} languages")
     queries = {kind: unshared(pages, kind) for kind in KINDS}
     texts = [page.queries[kind] for kind, asked in queries.items() for page in asked]
-    scores = milco_scores(pages, texts, options)
+    scores, monolingual = milco_scores(pages, texts, options)
     scores[WORDS] = bm25_scores(pages, texts)
     if options.base is not None:
         languages = [page.language for asked in queries.values() for page in asked]
@@ -122,9 +123,9 @@ def command(options: ManualsOptions) -> None:
     p_values = {}
     start = 0
     for kind, asked in queries.items():
-        found = {system: matrix[start : start + len(asked)] for system, matrix in scores.items()}
-        start += len(asked)
-        for name, values in measure(found, asked, pages):
+        rows_of = slice(start, start := start + len(asked))
+        found = {system: matrix[rows_of] for system, matrix in scores.items()}
+        for name, values in measure(found, found | {BOTH: monolingual[rows_of]}, asked, pages):
             for number, system in enumerate(columns, 1):
                 if system in values and system != BOTH:
                     p_values[len(rows), number] = paired_test("t", by_page(values[BOTH]), by_page(values[system]))
@@ -188,8 +189,13 @@ def unshared(pages: Sequence[Manual], kind: str) -> list[Manual]:
     return [page for page in pages if page.id in alone and f"{ENGLISH}-{page.name}" in alone]
 
 
-def milco_scores(pages: Sequence[Manual], texts: Sequence[str], options: ManualsOptions) -> Scores:
-    """Return the scores of both views and of the pivot view. The vectors of pages are kept by the encoder's weights."""
+def milco_scores(
+    pages: Sequence[Manual], texts: Sequence[str], options: ManualsOptions
+) -> tuple[Scores, NDArray[np.float32]]:
+    """Return the scores of both views and of the pivot view, and those of both views where one language is searched.
+
+    The last ones have the alpha that the checkpoint states for that. The vectors of the pages are kept.
+    """
     from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.encode.plan import EncodePlan
@@ -207,8 +213,9 @@ def milco_scores(pages: Sequence[Manual], texts: Sequence[str], options: Manuals
     encode_corpus(path, store, plan, encoder=encoder)
     _, documents = VectorStore.open(store).load()
     queries = encoder.encode_query(texts, alpha=options.alpha)
-    views = {BOTH: encoder.views, "pivot view": (PIVOT,)}
-    return {name: queries.view(*parts).dot(documents) for name, parts in views.items()}
+    scores = {BOTH: queries.dot(documents), "pivot view": queries.view(PIVOT).dot(documents)}
+    alpha = getattr(encoder.config, "monolingual_alpha", None) if options.alpha is None else None
+    return scores, scores[BOTH] if alpha is None else queries.weighted(alpha).dot(documents)
 
 
 def bm25_scores(pages: Sequence[Manual], texts: Sequence[str]) -> NDArray[np.float32]:
@@ -256,11 +263,14 @@ def unpack_base(packed: Path, work: Path) -> Path:
     return directory
 
 
-def measure(scores: Scores, asked: Sequence[Manual], pages: Sequence[Manual]) -> Iterator[tuple[str, Values]]:
+def measure(
+    scores: Scores, monolingual: Scores, asked: Sequence[Manual], pages: Sequence[Manual]
+) -> Iterator[tuple[str, Values]]:
     """Yield the search and measure of a row, and its values.
 
     Args:
-        scores: of the queries, in their order.
+        scores: of the queries, in their order, if all languages are searched at once.
+        monolingual: the same if the pages of one language are searched.
         asked: whose queries these are.
         pages: of the columns, language by language, in the same order in each.
     """
@@ -296,9 +306,9 @@ def measure(scores: Scores, asked: Sequence[Manual], pages: Sequence[Manual]) ->
             },
         )
     is_english = languages == ENGLISH
-    found, qrels = runs(scores, is_english & ~own[:, is_english].any(axis=1)[:, None])
+    found, qrels = runs(monolingual, is_english & ~own[:, is_english].any(axis=1)[:, None])
     yield f"English pages, {NDCG}", values_of(found, qrels, NDCG)
-    found, qrels = runs(scores, own)
+    found, qrels = runs(monolingual, own)
     inside = values_of(found, qrels, NDCG)
     yield f"own language, {NDCG}", inside
     yield f"own language, {RECALL}", values_of(found, qrels, RECALL)

@@ -373,7 +373,11 @@ def test_languages_are_searched_at_once_and_one_by_one(load: Load, help_pages: P
     scores[:19, :19] = scores[19:, 19:] = 1
     scores[np.arange(38), np.arange(38)] = 3
     scores[np.arange(38), (np.arange(38) + 19) % 38] = 0.5
-    rows = dict(manuals.measure({manuals.BOTH: scores, manuals.WORDS: scores * 0}, pages, pages))
+    systems = {manuals.BOTH: scores, manuals.WORDS: scores * 0}
+    rows = dict(manuals.measure(systems, systems, pages, pages))
+    none = {system: matrix * 0 for system, matrix in systems.items()}
+    changed = {name for name, values in manuals.measure(systems, none, pages, pages) if values != rows[name]}
+    assert changed == {name for name in rows if name.startswith(("own language", "English pages"))}
     means = {name: {system: fmean(of.values()) for system, of in values.items()} for name, values in rows.items()}
     assert means["own language, nDCG@10"] == {"both views": 1, "BM25": 0, "both + BM25": 1}
     assert means["own language, es, nDCG@10"]["both views"] == means["English pages, nDCG@10"]["both views"] == 1

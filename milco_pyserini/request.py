@@ -22,6 +22,8 @@ __all__ = ["BuildRequest", "SearchRequest"]
 HYBRID_METHODS = ("rrf", "rsf")
 # Options that change scores: an explanation takes them, too.
 SCORING = ("alpha", "views", "balance")
+# Options that a fusion of several indexes excludes.
+ONE_INDEX = ("min_share", "alpha", "views")
 # Options of vectors: texts that are encoded for an index have none of them.
 OF_VECTORS = ("corpus", "plain", "scale", "shard_num", "shard_id")
 _CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
@@ -107,6 +109,7 @@ class SearchKeywords(TypedDict, total=False):
     min_share: float | None
     max_passage: bool | str
     passages: int | None
+    distinct: str | None
     fuse: str | None
     weights: Sequence[float]
     depth: int
@@ -148,6 +151,12 @@ class SearchRequest:
     )
     max_passage: bool | str = option(False, help="documents by their best passage, if the index holds passages")
     passages: int | None = option(None, minimum=1, help="passages to fetch first (default: four times k)")
+    distinct: str | None = option(
+        None,
+        metavar="FIELD",
+        help="only the best document of each value of a stored field; a list is one value, and a document without the "
+        "field has one of its own",
+    )
     fuse: str | None = option(
         None,
         choices=HYBRID_METHODS,
@@ -192,11 +201,13 @@ class SearchRequest:
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield errors about options that exclude each other."""
-        for name in ("min_share", "alpha", "views"):
+        for name in ONE_INDEX:
             if self.fuse is not None and getattr(self, name) not in (None, ()):
                 yield ParameterError(name, None, "is for one index, several are searched", "Omit it.")
         if self.max_passage == "":
             yield ParameterError("max_passage", None, "is empty")
+        if self.distinct == "":
+            yield ParameterError("distinct", None, "is empty")
 
     def index_conflicts(self, names: Sequence[str]) -> Iterator[MilcoError]:
         """Yield errors unless one index is searched without fusion, or several different ones are fused."""

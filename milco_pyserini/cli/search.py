@@ -74,7 +74,7 @@ class SearchOptions(DeviceOptions):
     request: SearchRequest = options_of(SearchRequest, without=_NOT_HERE)
     hybrid: bool = option(
         False,
-        excludes=("fuse", "min_share"),
+        excludes=("fuse",),
         help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
         "(elasticsearch, opensearch, qdrant)",
     )
@@ -174,7 +174,10 @@ class SearchOptions(DeviceOptions):
         for name in ("query", "max_passage_delimiter"):
             if (text := getattr(self, name)) is not None and not text.strip():
                 yield ParameterError(name, None, "is empty")
-        if not self.hybrid:
+        if self.hybrid:
+            # Raises MilcoError for what a fusion excludes.
+            replace(self.request, fuse=self.fusion)
+        else:
             yield from self.request.index_conflicts([str(path) for path in self.index] or ["one"])
 
 

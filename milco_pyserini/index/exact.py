@@ -268,6 +268,12 @@ class ExactSearcher(EngineSearcher):
         """Return how many documents have each value of a field."""
         return cast(StoredFiles, self.documents_file).count_values(field, limit, self._live)
 
+    def find_values(self, docids: Sequence[str], field: str) -> dict[str, tuple[str, ...]]:
+        """Return the values of a field of each document."""
+        rows = self.rows(docids)
+        values = cast(StoredFiles, self.documents_file).values(field, np.asarray(list(rows.values()), np.int64))
+        return {docid: values.get(row, ()) for docid, row in rows.items()}
+
     def find_matching(self, filters: Filters) -> list[str]:
         """Return the ids of the documents that have one of the values in each field."""
         return self.ids.take(np.flatnonzero(self._allowed(filters)))

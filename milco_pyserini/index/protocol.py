@@ -158,6 +158,7 @@ class Hits(Sequence[Hit]):
         total: number of documents that have a term of the query and pass the filters; None if the engine does not count
             them.
         shares_of: returns the shares of docids, read when one is first asked for; None if shares are not known.
+        values_of: returns the values of the field of a search with `distinct`; None if the index does not store it.
         passages: docid -> id of the best passage, of documents that are ranked by it.
         by_index: of fused rankings; path of each index -> its ranking.
     """
@@ -167,6 +168,9 @@ class Hits(Sequence[Hit]):
     lookup: DocStore | None = field(default=None, repr=False, compare=False)
     total: int | None = field(default=None, compare=False)
     shares_of: Callable[[Sequence[str]], Mapping[str, float]] | None = field(default=None, repr=False, compare=False)
+    values_of: Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None = field(
+        default=None, repr=False, compare=False
+    )
     passages: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     by_index: "Mapping[str, Hits]" = field(default_factory=dict, repr=False, compare=False)
 
@@ -499,13 +503,31 @@ class EngineSearcher:
         self.validate_balance(balance)
         with engine_errors(self.engine, "search", self.path):
             (groups,) = self.find_groups([query], SearchRequest(1), balance.field)
-        terms = {}
+        values = {docid: "".join(texts) for docid, texts in self.field_values(docids, balance.field).items()}
+        return {
+            docid: BalanceTerm(balance.field, value, balance.strength, groups[value].mean)
+            for docid, value in values.items()
+        }
+
+    def field_values(self, docids: Sequence[str], field: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the values of a stored field of each document, as texts by which filters find them, in their order.
+
+        Several of a list, () of a document without the field, or with a value that is too long for filters. Documents
+        that the index lacks are left out. Raises MilcoError if the index is closed or stores no such field.
+        """
+        self.require_open()
+        field_type(field, self.fields, self.path, "return values")
+        with engine_errors(self.engine, "search", self.path):
+            return self.find_values(docids, field)
+
+    def find_values(self, docids: Sequence[str], field: str) -> dict[str, tuple[str, ...]]:
+        """Implement field_values(), by default from stored documents."""
+        found = {}
         for docid, document in self.documents(docids).items():
-            text = filter_text(document.fields.get(balance.field, ""))
-            # Long values are not found, as if there were none.
-            value = text if len(text.encode()) <= MAX_VALUE_BYTES else ""
-            terms[docid] = BalanceTerm(balance.field, value, balance.strength, groups[value].mean)
-        return terms
+            value = document.fields.get(field, [])
+            texts = set(map(filter_text, value if isinstance(value, list) else [value]))
+            found[docid] = tuple(sorted(text for text in texts if len(text.encode()) <= MAX_VALUE_BYTES))
+        return found
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the stored documents by docid; for a passage, its complete document."""

@@ -137,6 +137,10 @@ class ShardedSearcher(EngineSearcher):
         counts = [shard.values(field) for shard in self.shards]
         return None if None in counts else sum(map(Counter, filter(None, counts)), Counter())
 
+    def find_values(self, docids: Sequence[str], field: str) -> dict[str, tuple[str, ...]]:
+        """Return the values of a field of the documents of all shards."""
+        return {docid: texts for shard in self.shards for docid, texts in shard.find_values(docids, field).items()}
+
     def stored(self, docids: Sequence[str]) -> dict[str, str | bytes]:
         """Return the stored JSON of the documents; missing ones are left out."""
         return {docid: raw for shard in self.shards for docid, raw in shard.stored(docids).items()}

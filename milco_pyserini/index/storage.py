@@ -210,6 +210,20 @@ class StoredFiles:
         keys = self._values.take(places[found])
         return {key[len(field) + 1 :]: count for key, count in zip(keys, counts[found].tolist(), strict=True)}
 
+    def values(self, field: str, rows: NDArray[np.int64]) -> dict[int, tuple[str, ...]]:
+        """Return the values of a field of those of the rows that have one, in ascending order."""
+        places, having, numbers = self._column(field)
+        with intact(*self._file):
+            wanted = np.zeros(self._documents, np.bool_)
+            wanted[rows] = True
+            kept = wanted[having]
+            used, texts = np.unique(numbers[kept], return_inverse=True)
+            keys = [key[len(field) + 1 :] for key in self._values.take(places[used])]
+            found: dict[int, tuple[str, ...]] = {}
+            for row, text in zip(having[kept].tolist(), texts.tolist(), strict=True):
+                found[row] = (*found.get(row, ()), keys[text])
+        return found
+
     def groups(self, field: str) -> tuple[NDArray[np.int32], dict[str, NDArray[np.int64]]]:
         """Return the number of the value of each row, int32 [documents], and the rows of each value, ascending.
 

@@ -43,18 +43,12 @@ class TermImpacts:
         """Return a sum in the precision of the engine's scores: sums of integers are float32, exact up to 2**24."""
         return float(np.float32(total)) if self._is_integer else total
 
-    def matched_shares(
-        self, vector: dict[str, float], passages: Mapping[str, str] | None, docids: Sequence[str]
-    ) -> dict[str, float]:
-        """Return matched_share() of the documents; missing ones are left out.
-
-        passages: of documents that are ranked by their best passage, docid -> its id in the index.
-        """
+    def matched_shares(self, vector: dict[str, float], docids: Sequence[str]) -> dict[str, float]:
+        """Return matched_share() of the documents; missing ones are left out."""
         self._searcher.require_open()
         numbers = self.query(vector)
-        names = {docid: passages[docid] if passages else docid for docid in docids}
-        weights = self._searcher.term_impacts(list(names.values()), list(numbers))
-        return {docid: matched_share(numbers, weights[name]) for docid, name in names.items() if name in weights}
+        weights = self._searcher.term_impacts(docids, list(numbers))
+        return {docid: matched_share(numbers, terms) for docid, terms in weights.items()}
 
 
 def matched_share(query: Mapping[str, float], document: Collection[str]) -> float:

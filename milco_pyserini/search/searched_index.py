@@ -18,7 +18,7 @@ from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.io.records import RunIndex
 from milco_pyserini.request import SearchRequest
-from milco_pyserini.search.passages import rank_documents, validate_passages
+from milco_pyserini.search import steps
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -143,11 +143,7 @@ class SearchedIndex:
 
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""
-        self.engine_searcher.validate(request)
-        if request.min_share is not None:
-            self.engine_searcher.require(Capability.READ, "min_share", request.min_share)
-        if request.max_passage is True:
-            validate_passages(self.index)
+        steps.validate([self], request)
 
     def encode(self, texts: Sequence[str], request: SearchRequest) -> list[Any]:
         """Return a query of the engine for each text."""
@@ -159,14 +155,14 @@ class SearchedIndex:
             return list(texts) if encoder is None else encoder.of_request(request).encode_batch(list(texts))
 
     def rank(self, queries: Sequence[Any], request: SearchRequest) -> list[Hits]:
-        """Return the k best documents for each query, of a request that validate() takes."""
-        found = rank_documents(self.engine_searcher, queries, request, self.lookup)
-        if (weights := self._weights) is not None:
-            found = [
-                replace(hits, shares_of=partial(weights.matched_shares, query, hits.passages))
-                for query, hits in zip(queries, found, strict=True)
-            ]
-        return found if request.min_share is None else [_matching(hits, request.min_share) for hits in found]
+        """Return the engine's hits for each query, with what reads their texts and shares."""
+        weights = self._weights
+        return [
+            replace(
+                hits, lookup=self.lookup, shares_of=None if weights is None else partial(weights.matched_shares, query)
+            )
+            for query, hits in zip(queries, self.engine_searcher.rank(queries, request), strict=True)
+        ]
 
     def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
         """Return a query as {term: weight}, and its encoder; None if texts are queries."""
@@ -219,8 +215,3 @@ class SearchedTexts(SearchedIndex):
     def query_encoder(self) -> None:
         """None: texts are queries."""
         return None
-
-
-def _matching(hits: Hits, min_share: float) -> Hits:
-    kept = [place for place, hit in enumerate(hits) if (hit.share or 0) >= min_share]
-    return replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])

@@ -1,10 +1,8 @@
 """Search one index or several by texts: queries are encoded as the documents were, and hits of several are fused."""
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -12,9 +10,9 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.protocol import DocStore, EngineSearcher, Hits, QueryOptions
+from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryOptions
 from milco_pyserini.request import SearchKeywords, SearchRequest
-from milco_pyserini.search.fusion import fuse as fuse_runs
+from milco_pyserini.search import steps
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
@@ -226,7 +224,7 @@ class Searcher:
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the available documents by docid, each from the first index that has it."""
-        return _from_first([index.documents for index in self.indexes], docids)
+        return steps.read_first([index.documents for index in self.indexes], docids)
 
     def search(self, text: str, k: int = 10, **options: Unpack[SearchKeywords]) -> Hits:
         """Return the k best documents for a text.
@@ -246,6 +244,7 @@ class Searcher:
             max_passage: the index holds passages: return documents, ranked by their best one (Hit.passage); True, or
                 the delimiter of document and number in the ids of a corpus that was split before it was encoded.
             passages: the least number of passages to fetch (default: 4 k).
+            distinct: only the best document of each value of a stored field, such as "thread".
             fuse, weights: of several indexes, in place of those of open().
             depth: of several indexes, the max(k, depth) best documents of each count (default: 100).
             alpha: weigh the views of the query, as Searcher.open() does for all queries; of one index.
@@ -312,8 +311,7 @@ class Searcher:
         request = self._fused_request(request)
         for error in request.index_conflicts([index.name for index in self.indexes]):
             raise error
-        for index in self.indexes:
-            index.validate(request)
+        steps.validate(self.indexes, request)
 
     def encode(self, texts: Sequence[str], request: SearchRequest) -> list[tuple[Any, ...]]:
         """Return the queries of all indexes for each text, for rank()."""
@@ -321,21 +319,15 @@ class Searcher:
         self._fused_request(request)
         return list(zip(*[index.encode(texts, request) for index in self.indexes], strict=True))
 
-    def rank(self, queries: Sequence[tuple[Any, ...]], request: SearchRequest) -> list[Hits]:
-        """Return the k best documents for each of many encoded queries, of a request that validate() takes."""
-        request = self._fused_request(request)
-        if not len(queries):
-            return []
-        last = request.offset + request.k
-        k = max(last, request.depth) if request.fuse else last
-        wanted = request if k == request.k else replace(request, k=k)
-        rankings = [
-            index.rank(encoded, wanted) for index, encoded in zip(self.indexes, zip(*queries, strict=True), strict=True)
-        ]
-        found = rankings[0]
-        if request.fuse:
-            found = [self._fused(hits, request) for hits in zip(*rankings, strict=True)]
-        return [hits[request.offset :] for hits in found] if request.offset else found
+    def rank(
+        self, queries: Sequence[tuple[Any, ...]], request: SearchRequest, excluded: Sequence[str] = ()
+    ) -> list[Hits]:
+        """Return the k best documents for each of many encoded queries, of a request that validate() takes.
+
+        Args:
+            excluded: for each query, a document to leave out; empty for none.
+        """
+        return steps.rank(self.indexes, queries, self._fused_request(request), excluded)
 
     def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
         """Return a query as {term: weight}, and its encoder, of the first index that encodes texts."""
@@ -359,29 +351,6 @@ class Searcher:
         if request.fuse is not None or self.fuse is None:
             return request
         return replace(request, fuse=self.fuse, weights=request.weights or self.weights)
-
-    def _fused(self, rankings: Sequence[Hits], request: SearchRequest) -> Hits:
-        runs = [{"": dict(zip(hits.docids, hits.scores.tolist(), strict=True))} for hits in rankings]
-        # An index of complete documents maps each docid to itself.
-        passages = [dict(hits.passages) for hits in rankings if hits.passages is not None]
-        k = request.offset + request.k
-        depth, weights = max(request.depth, k), request.weights or None
-        ((_, fused),) = fuse_runs(runs, request.fuse or "rrf", weights=weights, depth=depth, k=k)
-        return replace(
-            fused,
-            lookup=partial(_from_first, [hits.lookup for hits in rankings if hits.lookup is not None]),
-            passages=ChainMap(*passages) if passages else None,
-            by_index={index.name: hits for index, hits in zip(self.indexes, rankings, strict=True)},
-        )
-
-
-def _from_first(lookups: Sequence[DocStore], docids: Sequence[str]) -> "dict[str, Document]":
-    """Return each document from the first lookup that has it."""
-    documents: dict[str, Document] = {}
-    for lookup in lookups:
-        if missing := [docid for docid in docids if docid not in documents]:
-            documents.update(lookup(missing))
-    return documents
 
 
 def _validate_texts(texts: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,9 @@ def search_topics(
     searcher.validate(request)
     if topics.vectors is not None and len(searcher.indexes) > 1:
         raise MilcoError("several indexes are searched for texts, which each encodes in its own way: give texts")
-    # The document that is left out may be among the best.
-    wanted = replace(request, k=request.k + remove_query)
     given: Sequence[Any] = (topics.texts if topics.vectors is None else topics.vectors) or []
     for start in range(0, len(topics.ids), batch_size):
         span = slice(start, start + batch_size)
         queries = [(item,) for item in given[span]] if topics.vectors else searcher.encode(given[span], request)
-        for topic, query, hits in zip(topics.ids[span], queries, searcher.rank(queries, wanted), strict=True):
-            if remove_query:
-                kept = [place for place, docid in enumerate(hits.docids) if docid != topic][: request.k]
-                hits = replace(hits, docids=[hits.docids[place] for place in kept], scores=hits.scores[kept])
-            yield topic, query, hits
+        found = searcher.rank(queries, request, topics.ids[span] if remove_query else ())
+        yield from zip(topics.ids[span], queries, found, strict=True)

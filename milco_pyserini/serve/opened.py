@@ -16,9 +16,9 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import manifest_state
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.request import Balance, SearchRequest
-from milco_pyserini.search.passages import holds_passages
 from milco_pyserini.search.searched_index import SearchedIndex
 from milco_pyserini.search.searcher import Searcher
+from milco_pyserini.search.steps import holds_passages
 
 _TOPICS = re.compile(r"(queries|topics)(?![a-z])", re.IGNORECASE)
 _EXAMPLES = 6

@@ -25,7 +25,7 @@ PASSAGES = "d"
 
 
 class Reads(Counter[str]):
-    """Counts what engines return: hits of all rankings, of all shards, stored documents, and documents' weights."""
+    """Counts what engines return: hits of all rankings and shards, documents, their weights and values."""
 
     def count(self, searcher: EngineSearcher) -> None:
         """Count what a searcher, or each of its shards, returns from now on."""
@@ -36,6 +36,7 @@ class Reads(Counter[str]):
                 ("stored", len),
                 ("weights", lambda weights: int(weights is not None)),
                 ("count_values", lambda counts: 1),
+                ("find_values", len),
             ):
                 setattr(part, name, self._counted(name.replace("find_groups", "find"), getattr(part, name), size))
 
@@ -148,6 +149,25 @@ def test_documents_by_their_best_passage_read_a_few_times_the_passages_that_they
             assert any(map(len, found)) and reads["find"] <= parts(kind) * most
             assert not reads.keys() - {"find"}
         assert all(len(hits) < len(ranking) for hits, ranking in zip(found, every, strict=True) if len(ranking) > K)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if STORED in kind.values[0]])
+@pytest.mark.parametrize("field", ["lang", "year"])
+def test_the_best_of_each_value_read_a_few_times_the_hits_that_they_need(built: Built, kind: str, field: str) -> None:
+    """Also if there are fewer values than wanted; the value of a document is read once, and no text where it can be."""
+    with opened(built, kind) as (searcher, reads):
+        every = search(searcher, DOCUMENTS)
+        for k in (1, K, 100 * DOCUMENTS):
+            reads.clear()
+            found = search(searcher, k, distinct=field)
+            most = 0
+            for hits, ranking in zip(found, every, strict=True):
+                needed = ranking.docids.index(hits.docids[-1]) + 1 if len(hits) == k else len(ranking)
+                most += min(6 * max(k, needed), 3 * len(ranking))
+            assert any(map(len, found)) and reads["find"] <= parts(kind) * most
+            assert reads["find_values"] <= min(most, sum(map(len, every)))
+            assert reads["stored"] == (0 if kind.startswith("exact") else reads["find_values"])
+            assert not reads.keys() - {"find", "find_values", "stored"}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.values[0].startswith("exact")])

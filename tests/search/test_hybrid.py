@@ -97,7 +97,10 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
 def test_the_command_fuses_hits_and_runs(
     indexes: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--query prints what each index gave, --topics writes the fused run; --index and --fuse need each other."""
+    """--query prints what each index gave, --topics writes the fused run; --index and --fuse need each other.
+
+    --hybrid refuses what --fuse refuses.
+    """
     names = [*map(str, indexes)]
     common = ["--index", *names, "--fuse", "rrf", "--device", "cpu"]
     assert main([*common, "--query", QUERIES[0], "--json"]) == 0
@@ -107,6 +110,8 @@ def test_the_command_fuses_hits_and_runs(
     assert main([*common, "--query", QUERIES[0]]) == 0
     head, first, *_ = capsys.readouterr().out.splitlines()
     assert head.split() == ["rank", "score", "docid", "pivot", "both", "text"] and "1 (" in first
+    assert main([*common, "--query", QUERIES[0], "--distinct", "lang"]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == ["docid", first.split()[2]]
     topics, run = tmp_path / "topics.tsv", tmp_path / "run.txt"
     topics.write_text("".join(f"{number}\t{text}\n" for number, text in enumerate(QUERIES)))
     assert main([*common, "--topics", str(topics), "--output", str(run)]) == 0
@@ -116,6 +121,9 @@ def test_the_command_fuses_hits_and_runs(
         (["--index", *names], "Pass --fuse rrf to search them together"),
         (["--index", names[0], "--fuse", "rrf"], "--fuse requires several indexes"),
         ([*common, "--alpha", "0.5"], "--alpha is for one index"),
+        (["--index", names[0], "--hybrid", "--alpha", "0.5"], "--alpha is for one index"),
+        (["--index", names[0], "--hybrid", "--min-share", "0.5"], "--min-share is for one index"),
+        ([*common, "--distinct", "lng"], "did you mean 'lang'"),
         (["--index", names[0], "--weights", "1"], "--weights requires several indexes"),
     ):
         assert main([*more, "--query", "x"]) == 2

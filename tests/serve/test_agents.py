@@ -95,7 +95,7 @@ def test_agents_are_given_passages(tmp_path: Path) -> None:
 def check(found: dict[str, Any]) -> None:
     """Compare with the library."""
     assert set(found["tools"]) == {"search", "explain", "document"}
-    parameters = {"query", "k", "offset", "alpha", "filters", "balance"}
+    parameters = {"query", "k", "offset", "alpha", "filters", "balance", "distinct"}
     assert set(found["tools"]["search"].input_schema["properties"]) == parameters
     hits = searcher().search(QUERY, 3, filters={"lang": "en"})
     assert [(hit["docid"], hit["score"]) for hit in found["search"]["hits"]] == [

@@ -94,6 +94,19 @@ def test_documents_are_found_by_their_best_passage() -> None:
         assert explained["score"] == pytest.approx(first["score"], rel=1e-5)
 
 
+def test_hits_are_the_best_of_each_value(client: TestClient) -> None:
+    """For one query and for several; pages continue, and total is the number of all that match."""
+    query = {"q": "the river Nile", "k": 50}
+    every = client.get("/search", params=query).json()
+    first = {hit["fields"].get("lang", hit["docid"]): hit["docid"] for hit in reversed(every["hits"])}
+    expected = [hit["docid"] for hit in every["hits"] if hit["docid"] in first.values()]
+    found = client.get("/search", params={**query, "distinct": "lang"}).json()
+    assert [hit["docid"] for hit in found["hits"]] == expected and 1 < len(expected) < len(every["hits"])
+    assert found["total"] == every["total"]
+    more = client.post("/search", json={"queries": [query["q"]], "k": 1, "offset": 1, "distinct": "lang"}).json()
+    assert [hit["docid"] for hit in more["results"][0]["hits"]] == expected[1:2]
+
+
 def test_several_queries_are_answered_as_single_ones(client: TestClient) -> None:
     """With the same options, up to last digits, which depend on the batch; the number of queries is bounded."""
     queries = ["the river Nile", "ナイル川", "stones"]
@@ -342,6 +355,7 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
         ("/search?q=x&max_passage=true", 400, "does not hold passages"),
         ("/search?q=x&filters=language=de", 400, "did you mean 'lang'?"),
         ("/search?q=x&filters=lang", 400, "expected FIELD=VALUE, such as lang=de"),
+        ("/search?q=x&distinct=language", 400, "did you mean 'lang'?"),
         ("/search?q=x&balance=language", 400, "did you mean 'lang'?"),
         ("/search?q=x&balance=lang%3Dx", 400, "expected FIELD or FIELD=STRENGTH"),
         ("/search?q=x&balance=lang%3D1e308", 400, "strength"),

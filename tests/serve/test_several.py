@@ -66,11 +66,14 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: Searche
             other.by_index
         )
         assert hit["snippet"]
+    distinct = client.get("/search", params={"q": QUERY, "k": 5, "distinct": "lang"}).json()["hits"]
+    assert [hit["docid"] for hit in distinct] == hybrid.search(QUERY, 5, distinct="lang").docids
     (filtered,) = client.get("/search", params={"q": QUERY, "filters": "lang=ja"}).json()["hits"]
     assert (filtered["docid"], set(filtered["by_index"])) == ("ja", {index.name for index in hybrid.indexes})
     assert [one["name"] for one in client.get("/fields").json()["fields"]] == ["lang"]
     for options, message in (
         ({"filters": "lng=ja"}, "did you mean 'lang'"),
+        ({"distinct": "lng"}, "did you mean 'lang'"),
         ({"balance": "lng"}, "did you mean 'lang'"),
         ({"alpha": 0.5}, "is for one index"),
     ):

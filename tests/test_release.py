@@ -128,7 +128,7 @@ def test_the_budget_is_of_the_release(version: str, lines: int) -> None:
 
 def test_a_budget_without_figures_is_refused(tmp_path: Path) -> None:
     """The figures of the repository can be read; a missing one and a word are errors that name the section."""
-    assert LineBudget.read().slack == 300
+    assert LineBudget.read().slack >= 300
     for section in ("release = 1.2.3\nlines = 4000", "release = 1.2.3\nlines = many\nslack = 300"):
         (tmp_path / "setup.cfg").write_text(f"[budget]\n{section}\n")
         with pytest.raises(MilcoError, match=r"\[budget\] needs release, lines and slack"):

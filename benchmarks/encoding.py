@@ -177,7 +177,7 @@ def memory_lines(packed: "PackedForward", model: "MilcoModel", texts: int, dtype
     hidden = torch.randn(texts * 512, model.config.encoder.hidden_size)
     mask = torch.ones(texts, 512, dtype=torch.bool)
     chunked = extra_peak(lambda: packed.head(hidden, rows))
-    materialized = extra_peak(lambda: all_logits_head(model, hidden.view(texts, 512, -1), mask, dtype))
+    materialized = extra_peak(lambda: all_logits_head(model, mask.long(), hidden.view(texts, 512, -1), mask, dtype))
     yield f"memory of the head at {texts} x 512 tokens: {chunked:,.0f} MB packed, {materialized:,.0f} with all logits"
 
 
@@ -214,21 +214,24 @@ def padded_pass(model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> "Resul
         inputs = torch.from_numpy(ids).to(model.device)
         with torch.inference_mode(), torch.autocast(mask.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             hidden = model.encoder(input_ids=inputs, attention_mask=mask.long()).last_hidden_state
-        pivot, echo = all_logits_head(model, hidden, mask, dtype)
+        pivot, echo = all_logits_head(model, inputs, hidden, mask, dtype)
         pivots.append(pivot.cpu())
         echoes.append(echo[mask].cpu())
     return torch.cat(pivots), torch.cat(echoes)
 
 
-def all_logits_head(model: "MilcoModel", hidden: "Tensor", mask: "Tensor", dtype: "torch.dtype") -> "Result":
+def all_logits_head(
+    model: "MilcoModel", ids: "Tensor", hidden: "Tensor", mask: "Tensor", dtype: "torch.dtype"
+) -> "Result":
     """Return pivot weights [B, V_e] and echo weights [B, S] from all logits [B, S, V_e], masked by a product."""
     import torch
 
     with torch.inference_mode(), torch.autocast(mask.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
-        logits = model.decoder(model.connector(hidden))
+        projected = model.connector(hidden)
+        logits = model.decoder(projected)
         highest = (logits * mask.unsqueeze(-1).long()).max(dim=1).values
         assert model.echo is not None
-        return torch.log1p(torch.relu(highest)).float(), model.echo(hidden, mask)
+        return torch.log1p(torch.relu(highest)).float(), model.echo(ids, hidden, projected, mask)
 
 
 def difference(packed: "PackedForward", model: "MilcoModel", rows: Rows, dtype: "torch.dtype") -> float:

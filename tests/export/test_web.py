@@ -25,7 +25,7 @@ from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.encode.query_table import _FIELDS, QueryTable
+from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.export import web
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
@@ -82,7 +82,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vectors = SparseBatch.from_maxima(
         unit_of, rng.choice(columns, len(unit_of)), weights, tokens + len(pairs), encoder.vocabulary.english_size
     )
-    values: dict[str, Any] = {name: getattr(encoder.config, name, None) for name in _FIELDS}
+    values: dict[str, Any] = {**vars(encoder.config)}
     values |= {"query_pivot_top_k": 12, "query_source_top_k": 5, "checkpoint": "mini", "top_k": 9, "token_limit": 512}
     values |= {"encoder": SimpleNamespace(vocab_size=tokens, pad_token_id=1), "dtype": "float32"}
     config = SimpleNamespace(**values, weight_hash=encoder.hashes["weight_hash"])

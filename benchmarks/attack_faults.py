@@ -215,7 +215,7 @@ def values(workdir: Path, inputs: Path, run: Run) -> Iterator[Row]:
             if value and fault not in site["values"]:
                 continue
             shown = _shown(place / "site", address)["about"]
-            problem = "" if f" of {expected} documents" in shown else f"{expected} documents, the page: {shown}"
+            problem = "" if re.search(rf" of {expected}\b", shown) else f"{expected} documents, the page: {shown}"
             yield name, f"value {fault!r}" if value else "no value", problem
 
 

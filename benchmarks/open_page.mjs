@@ -6,15 +6,18 @@ import { pathToFileURL } from "node:url";
 const [site, address] = process.argv.slice(2), elements = new Map(), PATIENCE = 20_000;
 
 function element() {
-  const own = { children: [], textContent: "", value: "", maxLength: 2000, classList: { toggle() {}, add() {} }, dataset: {} };
+  const own = { children: [], value: "", maxLength: 2000, classList: { toggle() {}, add() {} }, dataset: {} };
   own.append = (...children) => own.children.push(...children);
   own.replaceChildren = (...children) => (own.children = children);
+  const content = { get: () => own.children.map(text).join(""), set: (given) => (own.children = [given]) };
+  Object.defineProperty(own, "textContent", content);
   own.style = { setProperty() {} };
-  return new Proxy(own, { has: () => true, get: (_, name) => (name in own ? own[name] : () => undefined) });
+  const missing = (name) => (String(name).endsWith("ElementChild") ? (own[name] = element()) : () => undefined);
+  return new Proxy(own, { has: () => true, get: (_, name) => (name in own ? own[name] : missing(name)) });
 }
 
 function text(node) {
-  return typeof node === "object" ? (node.textContent || "") + node.children.map(text).join("") : String(node);
+  return typeof node === "object" ? node.textContent : String(node);
 }
 
 function named(name) {
@@ -44,10 +47,12 @@ class Worker {
 }
 
 const page = {
-  document: { title: "", activeElement: null, addEventListener() {}, createElement: element, getElementById: named, querySelector: named },
+  document: { title: "", activeElement: null, addEventListener() {}, documentElement: element(), createElement: element,
+    getElementById: named, querySelector: named, querySelectorAll: () => [] },
   location: { search: `?${new URLSearchParams(JSON.parse(address))}` },
   history: { pushState() {} },
-  navigator: {},
+  navigator: { languages: ["en"] },
+  localStorage: { getItem: () => null, setItem() {} },
   addEventListener() {},
   fetch: open,
   Worker,

@@ -67,7 +67,7 @@ def exports(target: str, stores: SimpleNamespace, directory: Path) -> Iterator[t
     """Yield each kind of export that a target has, in an order in which it can be loaded, and what is loaded then."""
     capabilities = TARGETS[target].capabilities
     if Capability.STORE in capabilities:
-        options = ["--store", "--corpus", stores.corpus, "--collection", "stored"]
+        options = ["--store", "--corpus", stores.corpus, "--collection", "readme"]
         yield export(target, stores, stores.old, directory / "stored", *options), stores.old
     yield export(target, stores, stores.old, directory / "plain"), stores.old
     if Capability.UPDATE in capabilities:

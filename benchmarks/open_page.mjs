@@ -34,15 +34,25 @@ async function open(name) {
   }
 }
 
+// Searches without an answer: meanwhile the page shows that it searches, or how many files are loaded.
+let searches = 0;
+
 class Worker {
   constructor(name) {
     globalThis.onmessage = null;
-    globalThis.postMessage = (data) => this.onmessage?.({ data });
+    globalThis.postMessage = (data) => {
+      this.onmessage?.({ data: structuredClone(data) });
+      if ("number" in data) searches--;
+    };
     this.loaded = import(pathToFileURL(`${site}/${name}`));
   }
 
   postMessage(data) {
-    this.loaded.then(() => globalThis.onmessage({ data: structuredClone(data) })).catch((error) => this.onerror?.(error));
+    searches++;
+    this.loaded.then(() => globalThis.onmessage({ data: structuredClone(data) })).catch((error) => {
+      this.onerror?.(error);
+      searches--;
+    });
   }
 }
 
@@ -61,8 +71,8 @@ for (const [name, value] of Object.entries(page)) Object.defineProperty(globalTh
 globalThis.window = globalThis;
 await import(pathToFileURL(`${site}/page.js`));
 const about = named("about");
-for (const started = Date.now(); (!about.textContent || about.textContent.endsWith("…")) && Date.now() < started + PATIENCE; ) {
+for (const started = Date.now(); (!about.textContent || searches) && Date.now() < started + PATIENCE; ) {
   await new Promise((resolve) => setTimeout(resolve, 10));
 }
-const shown = { about: about.textContent.replace(/ · [\d,.]+ ms$/, ""), hits: named("hits").children.map(text) };
+const shown = { about: about.textContent.replace(/ · [\d,.]+ ms(?= ·|$)/, ""), hits: named("hits").children.map(text) };
 process.stdout.write(JSON.stringify(shown), () => process.exit(0));

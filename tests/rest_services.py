@@ -6,12 +6,13 @@ not valid ends its connection, so that curl fails.
 
 import contextlib
 import json
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+
+from background_server import running
 
 Answer = Callable[[str, list[str], Any], Any]
 
@@ -117,11 +118,5 @@ def rest_service(answer: Answer) -> Iterator[str]:
             """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(server) as port:
+        yield f"http://127.0.0.1:{port}"

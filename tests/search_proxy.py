@@ -4,10 +4,11 @@ import base64
 import contextlib
 import http.client
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from background_server import running
 
 # Given method and path, returns a status in place of the service's answer, None for its answer, or raises OSError to
 # close the connection.
@@ -54,11 +55,5 @@ def search_proxy(
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(server) as port:
+        yield f"127.0.0.1:{port}"

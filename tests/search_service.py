@@ -7,12 +7,12 @@ keeps. test_scores.py compares the scores of FeatureField itself.
 import contextlib
 import gzip
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+from background_server import running
 
 
 class Service(BaseHTTPRequestHandler):
@@ -143,11 +143,5 @@ def search_service(**about: str) -> Iterator[str]:
     """Run a service; yield its URL. about: of the version that it states."""
     handler = type("Handler", (Service,), {"about": {"number": "9.1.0"} | about, "indexes": {}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(server) as port:
+        yield f"http://127.0.0.1:{port}"

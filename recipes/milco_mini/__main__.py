@@ -88,8 +88,7 @@ def refine_upper_layers(options: MiniOptions, encoder: "MilcoEncoder", base: "Ba
     directory = options.work / "pool"
     pool.write_pool(directory, options.data, encoder, base, options)
     trained_on = pool.Pool(directory)
-    pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(encoder.config.english_vocab_size)]
-    grounding = Grounding(pieces, read_neighbors(options.data / "lexicon"))
+    grounding = Grounding(encoder.vocabulary.english, read_neighbors(options.data / "lexicon"))
     runs = {seed: options.work / f"refined-{seed}" for seed in range(options.seed, options.seed + options.refine_runs)}
     for seed, run in runs.items():
         refine.Refinement(encoder, trained_on, grounding, run, seed, options).train()

@@ -8,7 +8,7 @@ import gzip
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -119,7 +119,7 @@ def ungrounded_share(views: Tensor, grounded: Tensor) -> Tensor:
     return share.mean()
 
 
-def _by_stem(words: "Iterator[str] | dict[str, set[str]]") -> dict[str, list[str]]:
+def _by_stem(words: Iterable[str]) -> dict[str, list[str]]:
     """Return words by their beginning, which inflections share; shorter words by themselves."""
     found: dict[str, list[str]] = defaultdict(list)
     for word in words:

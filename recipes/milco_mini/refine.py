@@ -149,8 +149,7 @@ def silence_meaningless(encoder: MilcoEncoder) -> None:
 
 def silence(encoder: MilcoEncoder) -> list[int]:
     """Make silent columns no term of any text; return them."""
-    pieces = [encoder.english_tokenizer.id_to_token(n) or "" for n in range(len(encoder.model.decoder.weight))]
-    silent = silent_columns(pieces)
+    silent = silent_columns(encoder.vocabulary.english)
     encoder.model.decoder.bias.data[silent] = _NEVER
     return silent
 

@@ -139,8 +139,8 @@ def _delete_stamps(engine: str, path: Path) -> list[Row]:
     term = encoder.vocabulary.terms[0]
     batch = SparseBatch.from_dicts([{term: 1.0}] * _STAMPS, encoder.vocabulary)
     ids = [f"d{number:06}" for number in range(_STAMPS)]
-    corpus = [{"id": docid, "text": "x", "stamp": _FIRST + number} for number, docid in enumerate(ids)]
-    index = Index.build(batch, path, engine, ids=ids, encoder=encoder, store_documents=True, corpus=corpus)
+    documents = [{"id": docid, "text": "x", "stamp": _FIRST + number} for number, docid in enumerate(ids)]
+    index = Index.build(batch, path, engine, ids=documents, encoder=encoder)
     rows: list[Row] = []
     deleted = 0
     for count in _DELETIONS:

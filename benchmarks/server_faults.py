@@ -92,7 +92,7 @@ class ServerCommand(NamedTuple):
 
 
 _SEARCH, _FILL = "search --topics {inputs}/topics --k 5 --output out --index", "export --vectors {inputs}/vectors --to"
-_STORE = "--store --corpus {inputs}/corpus.jsonl"
+_STORE = "--store"
 # Steps that depend on the client of a service.
 _OF_CLIENTS = (CLOSED, GARBLED, STATUS, REDIRECT, OPENED)
 SERVER_COMMANDS = {

@@ -18,7 +18,6 @@ from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora import open_corpus, open_topics
-from milco_pyserini.corpora.catalog import local_corpus_name
 from milco_pyserini.defaults import directory_name
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.index import Hits
@@ -245,8 +244,7 @@ def _topic_texts(name: str, task: RetrievalTask) -> list[str]:
         return list(task.texts)
     path = Path(task.topics)
     about = read_json(path / MANIFEST) if is_json_with(path / MANIFEST, "corpus") else {}
-    places: dict[str, Any] = {field: about.get(field) for field in ("corpus", "corpus_paths")}
-    corpus = _texts_of(name, path, StoreManifest(scale=1.0, **places))
+    corpus = _texts_of(name, path, StoreManifest(scale=1.0, corpus=about.get("corpus")))
     texts = {query.id: query.text for query in open_topics(corpus)}
     missing = [topic for topic in task.ids if topic not in texts]
     if missing:
@@ -255,10 +253,9 @@ def _topic_texts(name: str, task: RetrievalTask) -> list[str]:
 
 
 def _texts_of(name: str, path: Path, manifest: StoreManifest) -> str:
-    corpus = local_corpus_name(manifest, path) or manifest.corpus
-    if not corpus:
+    if not manifest.corpus:
         raise MilcoError(f"--dense {name} encodes texts, and those of {path} are not known")
-    return corpus
+    return manifest.corpus
 
 
 if __name__ == "__main__":

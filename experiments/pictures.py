@@ -23,7 +23,6 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from milco_pyserini.analysis.experiment import UNPRUNED
 from milco_pyserini.analysis.statistics import TERMS, StoreStatistics, compute_statistics
 from milco_pyserini.analysis.sweep import SweepPoint
-from milco_pyserini.analysis.text_lengths import UNKNOWN
 from milco_pyserini.cli import program
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import log
@@ -290,8 +289,7 @@ def _draw_lengths(panel: Any, statistics: StoreStatistics, colors: Mapping[str, 
     if lengths is None:
         _note(panel, "the texts are not available")
         return
-    known = np.flatnonzero(lengths.tokens != UNKNOWN)
-    shown = known[:: max(1, -(-len(known) // _MAX_POINTS))]
+    shown = slice(None, None, max(1, -(-len(lengths.tokens) // _MAX_POINTS)))
     for view, color in colors.items():
         rank = statistics.values["length"]["correlation"][view]["spearman"]
         label = view if rank is None else f"{view}, Spearman's {rank:.2f}"

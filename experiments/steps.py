@@ -162,7 +162,8 @@ class Pipeline:
         """Index the documents, pruned by a rule."""
         output = self.directory / "indexes" / f"{_short(dataset.corpus)}.{system.name}{_suffix(prune=prune)}"
         vectors = self.encode(system, dataset)
-        argv = _argv("milco index", vectors=vectors.output, prune=prune, threads=self._threads, output=output)
+        options = {"vectors": vectors.output, "prune": prune, "threads": self._threads, "output": output}
+        argv = _argv("milco index", **options, no_store=True)
         return Step(argv, output, output / MANIFEST, (vectors,))
 
     def search(self, system: System, dataset: Dataset, prune: str | None = None, alpha: str | None = None) -> Step:
@@ -263,10 +264,10 @@ class Pipeline:
 
     def statistics(self, system: System, dataset: Dataset) -> Step:
         """Describe the sparsity of the documents' vectors, as JSON."""
-        vectors, corpus = self.encode(system, dataset), self._located(dataset.corpus)
+        vectors = self.encode(system, dataset)
         output = self.directory / "statistics" / f"{vectors.output.name}.json"
-        argv = _argv("milco analyze statistics", vectors=vectors.output, corpus=corpus, format="json")
-        return Step(argv, output, output, (vectors,), ((CORPUS, corpus), *self._encoders(system)))
+        argv = _argv("milco analyze statistics", vectors=vectors.output, format="json")
+        return Step(argv, output, output, (vectors,), self._encoders(system))
 
     def _checkpoint(self, system: System) -> str:
         return self.checkpoints[str(system.checkpoint)]

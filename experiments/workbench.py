@@ -140,7 +140,8 @@ class Workbench:
         index = open_index(path) if is_index(path) and not self.overwrite else None
         if index is None or Artifact(path, is_index, index.manifest).difference(wanted):
             log(f"{label}: building")
-            index = build_index(vectors, engine, path, BuildRequest(threads=self.threads, overwrite=True))
+            request = BuildRequest(threads=self.threads, overwrite=True, store_documents=False)
+            index = build_index(vectors, engine, path, request)
         if (docid := index.manifest.id_with_space) is not None:
             raise MilcoError(f"{label}: docid {shown(docid)} has white space, which separates the columns of a run")
         return index

@@ -6,7 +6,7 @@ fields of BuildRequest. A new option needs a field here, its type among the keyw
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self, TypedDict
@@ -25,7 +25,7 @@ SCORING = ("alpha", "views", "balance")
 # Options that a fusion of several indexes excludes.
 ONE_INDEX = ("min_share", "alpha", "views")
 # Options of vectors: texts that are encoded for an index have none of them.
-OF_VECTORS = ("corpus", "plain", "scale", "shard_num", "shard_id")
+OF_VECTORS = ("plain", "scale", "shard_num", "shard_id")
 _CONDITION = re.compile(r"([^<>=]+)(>=|<=|=|>|<)(.*)", re.DOTALL)
 
 GivenFilters = Mapping[str, Any] | str | Sequence[str]
@@ -234,7 +234,6 @@ class SearchRequest:
 class IndexKeywords(TypedDict, total=False):
     """Keywords of Index.update(): the fields of IndexRequest, in the forms in which they are given."""
 
-    corpus: str | Path | Iterable[Any] | None
     threads: int
     prune: Sequence[str]
     views: Sequence[str]
@@ -256,11 +255,6 @@ class BuildKeywords(IndexKeywords, total=False):
 class IndexRequest(ExternalOptions):
     """How vectors become documents of an index. Values are validated when it is made, as those of a SearchRequest."""
 
-    corpus: str | Path | Iterable[Any] | None = option(
-        None,
-        metavar="NAME|PATH",
-        help="documents to store, if the corpus moved since it was encoded: a name (miracl-ar), or JSONL or TSV",
-    )
     threads: int = option(1, minimum=1, maximum=MAX_THREADS, help="threads that build")
     prune: tuple[str, ...] = option(
         (),
@@ -273,11 +267,7 @@ class IndexRequest(ExternalOptions):
     )
 
     def __post_init__(self) -> None:
-        """Open the corpus and validate the values."""
-        if not isinstance(self.corpus, str | Path | None):
-            from milco_pyserini.corpora import open_corpus
-
-            object.__setattr__(self, "corpus", open_corpus(self.corpus, skip_bad_lines=True))
+        """Validate the values."""
         validate(self)
         for name in ("prune", "views"):
             object.__setattr__(self, name, tuple(getattr(self, name) or ()))
@@ -292,8 +282,11 @@ class BuildRequest(IndexRequest):
     """
 
     overwrite: bool = option(False, help="replace an index, once the new one is complete")
-    store_documents: bool = option(
-        False, flag="store", help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant)"
+    store_documents: bool | None = option(
+        None,
+        flag="store",
+        help="documents in the index, for hits and filters by their fields (lucene, exact, qdrant; default: those that "
+        "the vectors have)",
     )
     topics: str | Path | None = option(
         None,

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_stores import synthetic_batch, synthetic_queries, vocabulary
+from synthetic_stores import stored_records, synthetic_batch, synthetic_queries, vocabulary
 
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.writer import StoreWriter
 from milco_pyserini.index import Index, build_index, find_engine, open_index
 from milco_pyserini.index.documents import filter_text
 from milco_pyserini.io.records import StoreManifest
-from milco_pyserini.request import BuildRequest
 from milco_pyserini.sparse import open_store
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
@@ -87,31 +86,27 @@ class Built:
 
     def _build(self, kind: str) -> Path:
         path = self.root / kind
-        if kind in STORES:
+        if kind.removesuffix(STORED) in STORES:
             encode(path, kind)
         elif kind.endswith(SHARDS):
             engine = kind.removesuffix(SHARDS)
             for shard_id in (0, 1):
-                corpus = stored_documents() if engine.endswith(STORED) else None
                 Index.build(
                     self.documents(engine),
                     path,
                     engine.removesuffix(STORED),
-                    store_documents=corpus is not None,
-                    corpus=corpus,
                     shard_id=shard_id,
                     shard_num=2,
                 )
         elif kind.endswith(STORED):
-            request = BuildRequest(store_documents=True, corpus=stored_documents())
-            build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path, request)
+            build_index(self.documents(kind), find_engine(kind.removesuffix(STORED)), path)
         else:
             build_index(self.documents(kind), find_engine(kind), path)
         return path
 
     def documents(self, kind: str) -> Any:
         """Return what an index of this kind is built from."""
-        return open_store(self.path("parquet"))
+        return open_store(self.path(f"parquet{STORED}" if STORED in kind else "parquet"))
 
 
 def stored_documents() -> list[Document]:
@@ -142,15 +137,21 @@ def encode(path: Path, kind: str) -> None:
     ids, batch = synthetic_batch(DOCUMENTS)
     plan: dict[str, Any] = {"format_version": 1, "kind": "documents", "encoder": "tiny", "texts": DOCUMENTS}
     plan |= {"scale": 100.0, "views": ["pivot", "source"]}
+    records = None
+    if kind.endswith(STORED):
+        records, about = stored_records(ids, stored_documents())
+        plan |= about
+    kind = kind.removesuffix(STORED)
     half = DOCUMENTS // 2
     with StoreWriter(path, StoreManifest(**plan)) as writer:
         for number in (0, 1):
             rows = range(number * half, (number + 1) * half)
             names, part, content = [ids[row] for row in rows], batch.take(rows), io.BytesIO()
+            beside = records and [records[row] for row in rows]
             if kind == "parquet":
-                write_parquet(content, names, part)
+                write_parquet(content, names, part, beside)
             else:
-                write_jsonl(content, names, part, vocabulary(), 100.0)
+                write_jsonl(content, names, part, vocabulary(), 100.0, beside)
             counts = {"documents": half, "texts": half, "terms": {"pivot": 1, "source": 1}, "empty": 0, "truncated": 0}
             writer.write(number, kind, content.getvalue(), **counts)
         assert writer.complete(2, ("pivot", "source"), vocabulary())

@@ -11,7 +11,6 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.index import Index, build_index, find_engine
-from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
 from milco_pyserini.index.protocol import DocStore
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -52,11 +51,10 @@ def query_encoder() -> MilcoQueryEncoder:
     return open_query_encoder(store().manifest, device="cpu")
 
 
-def documents(of: Index) -> CorpusDocStore:
-    """Return the documents of an index."""
-    lookup = open_doc_store(of, of.searcher())
-    assert lookup is not None
-    return lookup
+def documents(of: Index) -> DocStore:
+    """Return the documents of an index; of one that stores none, those of another."""
+    stored = of if of.manifest.fields is not None else index("exact")
+    return stored.searcher().documents
 
 
 def explainer(

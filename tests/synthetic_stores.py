@@ -1,12 +1,16 @@
 """Small vector stores for tests of index and search: synthetic documents with terms and ids that are hard to handle."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 
+from milco_pyserini.corpora import Document
+from milco_pyserini.encode.documents import SchemaReader, document_json, document_records
 from milco_pyserini.io.files import checksum, write_json
 from milco_pyserini.io.manifest import MANIFEST, RECALL, describe_files, list_files, write_checked
 from milco_pyserini.sparse import SparseBatch, Vocabulary
@@ -48,27 +52,50 @@ def synthetic_batch(documents: int, seed: int = 0) -> tuple[list[str], SparseBat
 
 
 def write_store(
-    path: Path, ids: Sequence[str], batch: SparseBatch, part: int = 100, parquet: bool = False, **more: object
+    path: Path,
+    ids: Sequence[str],
+    batch: SparseBatch,
+    part: int = 100,
+    parquet: bool = False,
+    documents: Sequence[Document] | None = None,
+    **more: object,
 ) -> Path:
-    """Write a complete vector store in parts of `part` documents; `more` are fields of its manifest."""
+    """Write a complete vector store in parts of `part` documents; `more` are fields of its manifest.
+
+    documents: those of the vectors, in any order, to store them; of passages ID#0, ID#1, ... the documents ID.
+    """
     path.mkdir(parents=True)
     terms = vocabulary()
-    parts = []
+    parts, records = [], None
+    if documents is not None:
+        records, about = stored_records(ids, documents)
+        more = about | more
     for number, start in enumerate(range(0, len(ids), part)):
         rows = range(start, min(start + part, len(ids)))
         file = path / f"part-{number:05d}.{'parquet' if parquet else 'jsonl'}"
         with file.open("wb") as handle:
-            names = [ids[row] for row in rows]
+            names, beside = [ids[row] for row in rows], records and [records[row] for row in rows]
             if parquet:
-                write_parquet(handle, names, batch.take(rows))
+                write_parquet(handle, names, batch.take(rows), beside)
             else:
-                write_jsonl(handle, names, batch.take(rows), terms, 100.0)
+                write_jsonl(handle, names, batch.take(rows), terms, 100.0, beside)
         size = file.stat().st_size
         parts.append({"file": file.name, "bytes": size, "checksum": checksum(file), "documents": len(rows)})
     write_json(path / "vocabulary.json", terms.to_json())
     manifest = {"format_version": 1, "documents": len(ids), "encoder": "mini", "scale": 100.0, "parts": parts}
     write_checked(path / "manifest.json", manifest | more)
     return path
+
+
+def stored_records(ids: Sequence[str], documents: Sequence[Document]) -> tuple[list[bytes], dict[str, Any]]:
+    """Return what a store holds next to the vectors of documents or passages, and states of them in its manifest."""
+    known, reader = {document.id: document for document in documents}, SchemaReader("documents")
+    names = [docid if docid in known else docid.rpartition("#")[0] for docid in ids]
+    counts = Counter(names)
+    for name in counts:
+        reader.add(known[name])
+    records = document_records([known[name] for name in counts], ids, np.array(list(counts.values())))
+    return records, reader.manifest_fields()
 
 
 def renew_checksums(directory: Path) -> None:
@@ -78,10 +105,14 @@ def renew_checksums(directory: Path) -> None:
     write_checked(directory / MANIFEST, manifest | {"files": [file.to_json() for file in files]})
 
 
-def write_plain(path: Path, vectors: dict[str, dict[str, float]]) -> Path:
-    """Write external vectors as one JSONL file."""
+def write_plain(path: Path, vectors: dict[str, dict[str, float]], documents: Sequence[Document] = ()) -> Path:
+    """Write external vectors as one JSONL file, with the documents next to them if there are any."""
+    beside = {document.id: orjson.loads(document_json(document)) for document in documents}
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [orjson.dumps({"id": name, "contents": "", "vector": vector}) for name, vector in vectors.items()]
+    lines = [
+        orjson.dumps({"id": name, "contents": "", **beside.get(name, {}), "vector": vector})
+        for name, vector in vectors.items()
+    ]
     path.write_bytes(b"\n".join(lines) + b"\n")
     return path
 

@@ -34,9 +34,6 @@ class StatisticsOptions(ExternalOptions):
     """
 
     vectors: Path = option(metavar="DIR", help="vector store of documents or topics")
-    corpus: str | None = option(
-        None, metavar="NAME|PATH", help="texts, for their lengths (default: the store's, if a path or the sample)"
-    )
     encoder: str | None = option(
         None, metavar="NAME|DIR", help="current place of the encoder, whose tokens are counted"
     )
@@ -90,7 +87,7 @@ def _statistics(options: StatisticsOptions) -> None:
     from milco_pyserini.analysis.statistics_report import render_statistics
 
     scale = 1.0 if options.scale is None else options.scale
-    statistics = compute_statistics(options.vectors, options.corpus, options.encoder, options.plain, scale)
+    statistics = compute_statistics(options.vectors, options.encoder, options.plain, scale)
     sys.stdout.write(statistics.to_json() if options.format == "json" else render_statistics(statistics.values))
 
 

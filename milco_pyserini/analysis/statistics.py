@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini import __version__
-from milco_pyserini.analysis.text_lengths import UNKNOWN, TextLengths, measure_lengths, open_texts
+from milco_pyserini.analysis.text_lengths import TextLengths, measure_lengths, open_tokenizer
 from milco_pyserini.console import Progress
 from milco_pyserini.corpora.catalog import corpus_language, languages_of_ids
 from milco_pyserini.errors import MilcoError
@@ -81,27 +81,26 @@ class StoreStatistics:
 
 
 def compute_statistics(
-    vectors: str | Path, corpus: str | None = None, encoder: str | None = None, plain: bool = False, scale: float = 1.0
+    vectors: str | Path, encoder: str | None = None, plain: bool = False, scale: float = 1.0
 ) -> StoreStatistics:
-    """Read a vector store once, and its texts once if they are available.
+    """Read a vector store once, and the texts in it once.
 
-    Memory: one part of the store, 24 bytes per document (44 with text lengths), 8 bytes per column and language.
+    Memory: one part of the store, 24 bytes per document (28 with text lengths), 8 bytes per column and language.
 
     Args:
         vectors: Vector store of documents or topics.
-        corpus: The texts, for their lengths (default: the store's, if it is a path or the sample).
         encoder: Where the encoder is now, whose tokens are counted.
         plain: The vectors are Anserini JSONL, a file or directory.
         scale: With plain: impact = round(weight * scale).
 
     Raises:
-        MilcoError: The vectors, the corpus or the encoder do not exist or do not belong together.
+        MilcoError: The vectors or the encoder do not exist or do not belong together.
     """
     store = open_store(Path(vectors), plain, scale)
     # Opened first: an unknown name should not cost a pass over the vectors.
-    texts = open_texts(store, corpus, encoder)
+    tokenizer = open_tokenizer(store, encoder)
     counts = count_vectors(store)
-    lengths = None if texts is None else measure_lengths(counts.ids, texts)
+    lengths = None if tokenizer is None else measure_lengths(store, tokenizer)
     manifest = store.manifest
     is_own = isinstance(store, VectorStore)
     unit = "topics" if manifest.kind == "topics" else "documents"
@@ -264,23 +263,20 @@ def _inactive(counts: VectorCounts, span: slice) -> dict[str, Any]:
 
 def _length(counts: VectorCounts, lengths: TextLengths) -> dict[str, Any]:
     """Relate lengths in tokens to terms: correlations, and ten bins of about as many documents each."""
-    known = lengths.tokens != UNKNOWN
-    tokens = lengths.tokens[known]
+    tokens = lengths.tokens
     # Texts of equal length are in one bin.
     edges = np.unique(np.percentile(tokens, np.linspace(0, 100, _BINS + 1)[1:], method="higher"))
     numbers = np.searchsorted(edges, tokens)
     bins = []
     for number in np.unique(numbers).tolist():
-        chosen = np.flatnonzero(known)[numbers == number]
-        inside = tokens[numbers == number]
+        chosen = np.flatnonzero(numbers == number)
+        inside = tokens[chosen]
         bins.append({"from": int(inside.min()), "to": int(inside.max()), **_means(counts, lengths, chosen)})
     return {
         "documents": len(tokens),
-        "without_text": int((~known).sum()),
         "truncated": lengths.truncated,
-        "same_texts": lengths.same,
         "tokens": _spread(tokens),
-        "correlation": {group: _correlations(tokens, values[known]) for group, values in counts.terms.items()},
+        "correlation": {group: _correlations(tokens, values) for group, values in counts.terms.items()},
         "bins": bins,
     }
 
@@ -316,10 +312,9 @@ def _by_language(counts: VectorCounts, lengths: TextLengths | None) -> list[dict
 
 def _means(counts: VectorCounts, lengths: TextLengths | None, chosen: NDArray[np.int64]) -> dict[str, Any]:
     """Return the number of chosen documents, their mean tokens and terms, and terms per token, None without texts."""
-    with_text = chosen[:0] if lengths is None else chosen[lengths.tokens[chosen] != UNKNOWN]
-    tokens = np.zeros(0) if lengths is None else lengths.tokens[with_text]
+    tokens = np.zeros(0) if lengths is None else lengths.tokens[chosen]
     # The last group has all views.
-    terms = list(counts.terms.values())[-1][with_text]
+    terms = list(counts.terms.values())[-1][chosen]
     return {
         "documents": len(chosen),
         "tokens": float(tokens.mean()) if len(tokens) else None,

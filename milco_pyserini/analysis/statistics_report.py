@@ -64,10 +64,6 @@ def render_statistics(values: Mapping[str, Any]) -> str:
         notes.append("tokens are the encoder's, with <s> and </s>, up to the maximum length")
         if length["truncated"]:
             notes.append(f"truncated: {counted(length['truncated'], 'longer text')}")
-        if length["without_text"]:
-            notes.append(f"not in the corpus: {counted(length['without_text'], unit[:-1])}")
-        if length["same_texts"] is False:
-            notes.append("the corpus is not exactly the one that was encoded: lengths may differ")
         rows = [(f"{row['from']:,} to {row['to']:,}", *length_cells(row)) for row in length["bins"]]
         tables.append(ReportTable(("length in tokens",), length_heads, rows, length_digits, notes))
 

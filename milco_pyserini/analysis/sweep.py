@@ -78,8 +78,10 @@ def sweep(
         name = variant.directory_name(task.views)
         if name not in built:
             rules = [str(rule) for rule in variant.rules]
-            options: dict[str, Any] = {"views": task.views, "threads": threads, "overwrite": overwrite}
-            built[name] = Index.build(task.store, Path(output) / name, variant.engine, prune=rules, **options)
+            # The size of an index is that of its postings.
+            options: dict[str, Any] = {"threads": threads, "overwrite": overwrite, "store_documents": False}
+            options |= {"views": task.views, "prune": rules}
+            built[name] = Index.build(task.store, Path(output) / name, variant.engine, **options)
         points.append(_measure(task, variant, built[name]))
     return points
 

@@ -49,11 +49,11 @@ class ShowOptions:
 class DetectOptions:
     """Add the field lang to documents: the language of their text, for --filter and --balance.
 
-    Documents that have the field keep theirs, and uncertain texts get none. Ids and texts do not change: existing
-    vectors of the corpus are indexed with the new file.
+    Documents that have the field keep theirs, and uncertain texts get none. Ids and texts do not change: a new store
+    reuses the vectors of the old one.
 
       milco corpora detect --corpus docs.jsonl --output docs.lang.jsonl
-      milco index --vectors vectors/docs --store --corpus docs.lang.jsonl
+      milco encode --corpus docs.lang.jsonl --reuse vectors/docs --output vectors/docs.lang
     """
 
     corpus: str = option(metavar="NAME|PATH", help="corpus: a name, or JSONL or TSV")

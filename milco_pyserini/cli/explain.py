@@ -36,7 +36,7 @@ class ExplainOptions(DeviceOptions):
     text: tuple[str, ...] = option(
         (),
         metavar="TEXT",
-        excludes=("index", "doc", "corpus", "vectors", "balance"),
+        excludes=("index", "doc", "vectors", "balance"),
         help="texts in place of an index's documents",
     )
     k: int = option(
@@ -55,12 +55,6 @@ class ExplainOptions(DeviceOptions):
     json: bool = option(False, group="output", help="all facts as JSON on stdout")
     html: Path | None = option(None, metavar="FILE", group="output", help="HTML page with highlighted texts")
     overwrite: bool = option(False, group="output", requires="html", help="replace an existing --html file")
-    corpus: str | None = option(
-        None,
-        metavar="NAME|PATH",
-        group="sources",
-        help="current location of the index's documents (default: where they were encoded)",
-    )
     vectors: Path | None = option(
         None, metavar="DIR", group="sources", help="vector store of the index, for documents without a text"
     )
@@ -121,7 +115,7 @@ def _open_explainer(options: ExplainOptions) -> "Explainer":
     from milco_pyserini.search.searcher import Searcher
 
     path, device = options.index or only_index(), options.device
-    opened = Searcher.open(path, options.encoder, device=device, dtype=options.dtype, corpus=options.corpus).one()
+    opened = Searcher.open(path, options.encoder, device=device, dtype=options.dtype).one()
     index, searcher = opened.index, opened.engine_searcher
     for docid in options.doc:
         indexed_weights(TermImpacts(searcher, index), index, docid, [])

@@ -34,7 +34,7 @@ class IndexOptions:
     running server (engine remote) is written by milco export --url.
 
       milco index --vectors vectors/miracl-ar
-      milco index --vectors vectors/miracl-ar --store
+      milco index --vectors vectors/miracl-ar --no-store
     """
 
     vectors: Path | None = option(None, metavar="DIR", parameters=("source",), help="vector store of milco encode")
@@ -58,7 +58,7 @@ class UpdateOptions:
 
     Documents of --vectors are added, in place of those with the same id. With --since, only what differs is written.
     Pruning rules and views are those that the index was built with.
-    --corpus without --vectors is encoded by the encoder of the index first.
+    Documents of --corpus are encoded by the encoder of the index first.
 
       milco index update --index indexes/news.lucene --vectors vectors/today --since vectors/yesterday
       milco index update --index indexes/news.lucene --corpus today.jsonl
@@ -68,6 +68,12 @@ class UpdateOptions:
     index: Path = option(metavar="DIR", parameters=("path",), help="index to change")
     vectors: Path | None = option(
         None, metavar="DIR", parameters=("source",), help="vector store of milco encode, whose documents are added"
+    )
+    corpus: str | None = option(
+        None,
+        metavar="NAME|PATH",
+        excludes=("vectors",),
+        help="texts that are encoded and added: a name (miracl-ar), or JSONL or TSV",
     )
     since: Path | None = option(
         None,
@@ -140,11 +146,9 @@ def update(options: UpdateOptions) -> None:
     from milco_pyserini.index.update import read_docids
 
     delete = None if options.delete is None else read_docids(options.delete)
-    source: Any = options.vectors
-    request = dict(vars(options.request))
-    if source is None and request["corpus"] is not None:
-        source = open_corpus(request.pop("corpus"))
-    open_index(options.index).update(source, since=options.since, delete=delete, **cast(Any, request))
+    source: Any = options.vectors if options.corpus is None else open_corpus(options.corpus)
+    request = cast(Any, vars(options.request))
+    open_index(options.index).update(source, since=options.since, delete=delete, **request)
 
 
 def tune(options: TuneOptions) -> None:

@@ -268,7 +268,9 @@ def _add(group: Any, field: dataclasses.Field, value_type: type, several: bool) 
     metadata = field.metadata
     help_text = metadata["help"].replace("%", "%%")
     if value_type is bool:
-        action = "store_true"
+        action: Any = "store_true"
+        if field.default is None:
+            action = argparse.BooleanOptionalAction
         if field.default is True:
             # A training configuration sets it.
             action, help_text = "store_false", f"do not {help_text}"

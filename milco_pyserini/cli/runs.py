@@ -74,7 +74,7 @@ class RerankOptions(DeviceOptions):
     """Rerank a run by a cross-encoder, which reads a query and a document together.
 
     The first --k documents of each topic are scored, and are the new run. Texts are those of --corpus, or those that
-    --index stores or was made of.
+    --index stores.
 
       milco search rerank --run runs/milco.txt --topics miracl-ar-dev --corpus miracl-ar \\
         --encoder BAAI/bge-reranker-v2-m3
@@ -195,7 +195,6 @@ def rerank(options: RerankOptions) -> None:
     with contextlib.ExitStack() as stack:
         if options.index is not None:
             searcher = stack.enter_context(Searcher.open(options.index))
-            stack.enter_context(searcher.cached_documents())
             find = searcher.documents
         else:
             wanted = set().union(*run.values())

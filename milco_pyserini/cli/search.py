@@ -33,7 +33,7 @@ _ONE_QUERY_HITS = 10
 _RUN_HITS = 1000
 _RUN = "run"
 # A run of topics does not have these options of one query.
-_OF_A_QUERY = ("json", "corpus", "min_share")
+_OF_A_QUERY = ("json", "min_share")
 # Passages have options of their own, with Pyserini's names.
 _NOT_HERE = ("k", "offset", "max_passage", "passages", "depth", "views")
 _PASSAGES = "passages"
@@ -88,12 +88,6 @@ class SearchOptions(DeviceOptions):
         "them",
     )
     json: bool = option(False, help="with --query: one JSON object")
-    corpus: str | None = option(
-        None,
-        metavar="NAME|PATH",
-        excludes=("fuse",),
-        help="with --query: the index's documents, if they moved since they were encoded",
-    )
     output: Path | None = option(
         None,
         group=_RUN,
@@ -196,7 +190,7 @@ def command(options: SearchOptions) -> None:
     settings = parse_settings(options.set)
 
     def open_searcher() -> Searcher:
-        searched = [SearchedIndex(index, queries, settings, options.corpus) for index in indexes]
+        searched = [SearchedIndex(index, queries, settings) for index in indexes]
         if options.hybrid:
             return Searcher(searched).with_bm25(options.request.weights)
         return Searcher(searched, fuse, options.request.weights)
@@ -284,7 +278,6 @@ def prompt(searcher: "Searcher", options: SearchOptions) -> None:
 
 def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
-    from milco_pyserini.corpora.catalog import is_known_corpus
     from milco_pyserini.explain.render import terminal_width
     from milco_pyserini.explain.snippets import LENGTH
 
@@ -294,13 +287,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     encoded = searcher.encode([options.query or ""], request)
     ranking = searcher.rank(encoded, request)[0]
     if not searcher.has_documents:
-        name = searcher.index.vectors.corpus
-        if not name:
-            log("No texts: the index does not name its corpus; give --corpus")
-        elif is_known_corpus(name):
-            log(f"No texts: give --corpus {name} to read them; it is downloaded if it is not on this machine")
-        else:
-            log(f"No texts: the corpus {name} is not on this machine; give --corpus")
+        log("No texts: the index does not store its documents (milco index --store)")
     hits = list(ranking)
     # A line also has the title; JSON is the same on every terminal.
     snippets = _snippets(searcher, encoded[0], hits, LENGTH if options.json else terminal_width() // 2)

@@ -27,7 +27,6 @@ from milco_pyserini.corpora.local_files import local_documents, local_queries
 from milco_pyserini.corpora.table import read_benchmarks
 from milco_pyserini.errors import Message, MilcoError, nearest, require_package
 from milco_pyserini.io.qrels import Qrels, read_qrels
-from milco_pyserini.io.records import StoreManifest, UpdateRecord
 
 EntryT = TypeVar("EntryT", BenchmarkCorpus, BenchmarkTopics)
 
@@ -170,46 +169,6 @@ def languages_of_ids(ids: Iterable[str]) -> list[str | None]:
     known = frozenset(corpus.language for corpus in CORPORA.values() if corpus.language)
     matches = (_ID_WITH_CODE.match(name) for name in ids)
     return [match[1] if match and match[1] in known else None for match in matches]
-
-
-def corpus_paths(name: str, directory: Path) -> list[str]:
-    """Return where a corpus or topics are, for a manifest in directory: absolute, and relative to it; [] for a name."""
-    if not (name and Path(name).exists()):
-        return []
-    path = Path(name).resolve()
-    return [str(path), os.path.relpath(path, directory.resolve())]
-
-
-def local_corpora(manifest: StoreManifest | UpdateRecord, directory: Path | None = None) -> list[str]:
-    """Return the names and paths by which the corpus or topics of a manifest may be opened here, most likely first.
-
-    These are the existing ones of its corpus_paths, and its corpus if that is the sample, or exists in the working
-    directory. Only a digest shows whether the texts are the same.
-
-    Args:
-        directory: of the manifest; None if it is not known, then relative paths of corpus_paths are left out.
-    """
-    name = manifest.corpus or ""
-    recorded = [path for path in manifest.corpus_paths or [] if directory or Path(path).is_absolute()]
-    places = [((directory or Path()) / path).resolve() for path in recorded]
-    existing = {place: str(place) for place in places if place.exists()}
-    if name and Path(name).exists():
-        # If a file has two names, messages use the one that the user wrote.
-        existing[Path(name).resolve()] = name
-    return list(existing.values()) or ([name] if name in BENCHMARKS["sample"].corpora else [])
-
-
-def local_corpus_name(manifest: StoreManifest, directory: Path | None = None) -> str | None:
-    """Return the first of local_corpora(), or None."""
-    return next(iter(local_corpora(manifest, directory)), None)
-
-
-def is_known_corpus(name: str) -> bool:
-    """Return whether open_corpus() knows a name, whose files may have to be downloaded, and not only a path."""
-    try:
-        return not isinstance(_resolve(name, "corpus", CORPORA), Path)
-    except MilcoError:
-        return False
 
 
 def _resolve(name: str, word: str, table: dict[str, EntryT]) -> Path | str | EntryT:

@@ -85,8 +85,10 @@ class _Records(Generic[RecordT]):
     def __iter__(self) -> Iterator[RecordT]:
         return (record for _, _, record in self._source.read(_skip if self._skip_bad_lines else refuse_bad_line))
 
-    def check(self) -> RecordsReport[RecordT]:
+    def check(self, also: Callable[[RecordT], None] | None = None) -> RecordsReport[RecordT]:
         """Read all records once, before expensive work; needs 8 bytes of memory for each.
+
+        also: called with each record.
 
         Raises:
             MilcoError: a line is malformed (unless these are skipped), an id occurs twice, or there is no record.
@@ -101,6 +103,8 @@ class _Records(Generic[RecordT]):
             first = first or record
             ids.add(record.id)
             digest.add(record)
+            if also is not None:
+                also(record)
         if first is None:
             why = (
                 f"all {counted(len(skipped), 'line')} were skipped, the first: {skipped[0]}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from msgspec import structs
@@ -18,6 +18,7 @@ from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
 from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_devices, validate_devices
+from milco_pyserini.encode.documents import SchemaReader
 from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
@@ -96,6 +97,8 @@ def encode_corpus(
     topics = isinstance(records, Topics)
     if topics and plan.split_passages:
         raise ParameterError("split_passages", None, "is for documents, not for topics")
+    if topics:
+        plan = replace(plan, store_documents=False)
     if launcher == RAY:
         from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
 
@@ -118,7 +121,8 @@ def encode_corpus(
     old = None if reuse is None else ReusableStore(Path(reuse), wanted)
     if old is not None and old.path.resolve() == output.resolve():
         raise ParameterError("output", output, Message("{reuse} reads it"), "Choose another.")
-    report = records.check()
+    schema = SchemaReader(records.name) if wanted.store_documents else None
+    report = cast(Corpus, records).check(None if schema is None else schema.add)
     if report.skipped:
         log(f"Skipped {counted(len(report.skipped), 'invalid line')}:")
         for line in report.skipped:
@@ -129,7 +133,8 @@ def encode_corpus(
     text = " ".join(encoded_text(report.first).split())
     what = counted(report.records, "topic" if topics else "document")
     log(f"{records.name}: {what}, the first is {shown(report.first.id)}: {shown(text) if text else 'empty'}")
-    wanted = structs.replace(wanted, texts=report.records, corpus_hash=report.digest)
+    stored = schema.manifest_fields() if schema else {}
+    wanted = structs.replace(wanted, texts=report.records, corpus_hash=report.digest, **stored)
     action = validate_output(output, wanted, overwrite)
     if encoder is not None:
         devices = [str(encoder.device)]
@@ -226,6 +231,7 @@ class EncodeRun:
         self._unit = "topics" if isinstance(records, Topics) else "documents"
         self._progress = Progress(self._unit, self._texts, self._texts_before)
         self._digest = TextDigest()
+        self._schema = SchemaReader(records.name) if writer.plan.store_documents else None
         # After an error, another thread may be at the next part.
         self._stopped = threading.Event()
         # Guards the progress and the fields below: workers report from several threads.
@@ -267,7 +273,8 @@ class EncodeRun:
                     encode_in_workers(remaining, start, devices, self._report, self._write)
         finally:
             self._stopped.set()
-        if self._digest.hexdigest() != writer.plan.corpus_hash:
+        read = self._digest.hexdigest(), self._schema and self._schema.manifest_fields()["documents_hash"]
+        if read != (writer.plan.corpus_hash, writer.plan.documents_hash):
             writer.remove(self._written)
             raise MilcoError(
                 f"{self._records.name} changed while it was being encoded, and the new parts were removed: rerun the "
@@ -292,6 +299,8 @@ class EncodeRun:
             # All records are read, for the digest.
             for record in part:
                 self._digest.add(record)
+                if self._schema is not None:
+                    self._schema.add(record)
             if number in self._parts and self._writer.record(number) is None:
                 new = part if self._old is None else self._old.take(number, part)
                 if new:

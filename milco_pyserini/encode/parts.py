@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from milco_pyserini.corpora import Document, Query
 from milco_pyserini.corpora.records import PASSAGE_DELIMITER, encoded_text
 from milco_pyserini.defaults import VIEWS
+from milco_pyserini.encode.documents import document_records
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.store import write_jsonl, write_parquet
@@ -50,14 +51,16 @@ class TokenizedPart:
         number: of the part, from 0.
         ids: document ids, or passage ids.
         rows: token ids of each.
-        contents: the texts of queries, which are stored with the vectors; None for documents.
+        records: what is stored next to the vector of each; None to store no documents.
+        topics: whether the texts are queries.
         texts: TEXT [B], of the vectors only their number.
     """
 
     number: int
     ids: list[str]
     rows: list[list[int]]
-    contents: list[str] | None
+    records: list[bytes] | None
+    topics: bool
     texts: NDArray[np.void]
 
 
@@ -114,7 +117,9 @@ class PartEncoder:
             counts["vectors"], counts["truncated"] = 1, [row.truncated for row in tokenized]
             rows = [row.ids for row in tokenized]
         ids = vector_ids(records, counts["vectors"], plan.split_passages)
-        return TokenizedPart(number, ids, rows, texts if topics else None, counts)
+        is_stored = topics or plan.store_documents
+        stored = document_records(records, ids, counts["vectors"]) if is_stored else None
+        return TokenizedPart(number, ids, rows, stored, topics, counts)
 
     def encode(self, part: TokenizedPart, report: PartReport) -> SparseBatch:
         """Return the vectors of a part, not pruned. A text that is split is reported by the share of its passages."""
@@ -126,9 +131,9 @@ class PartEncoder:
             tokens += more_tokens
             report(part.number, len(part.texts) * rows // len(part.rows), tokens)
 
-        plan, encoder = self.plan, self._encoder_of(part.contents is not None)
+        plan, encoder = self.plan, self._encoder_of(part.topics)
         vectors = encoder.network.encode(part.rows, plan.views, plan.batch_size, part.ids, count)
-        return vectors if part.contents is None else encoder.network.limit_terms(vectors, is_query=True)
+        return encoder.network.limit_terms(vectors, is_query=True) if part.topics else vectors
 
     def _encoder_of(self, topics: bool) -> Any:
         return self.encoder.query_encoder if topics else self.encoder
@@ -139,9 +144,9 @@ class PartEncoder:
         for rule in plan.pruning_rules:
             vectors = rule(vectors)
         if plan.format == "parquet":
-            write_parquet(file, part.ids, vectors)
+            write_parquet(file, part.ids, vectors, part.records)
         else:
-            vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.contents)
+            vectors = write_jsonl(file, part.ids, vectors, self.encoder.vocabulary, plan.scale, part.records)
         texts = part.texts.copy()
         first = np.cumsum(texts["vectors"], dtype=np.int64) - texts["vectors"]
         texts["empty"] = np.add.reduceat((vectors.lengths() == 0).astype(np.int64), first)

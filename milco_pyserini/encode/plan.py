@@ -84,6 +84,7 @@ class EncodePlan:
         group=_SPARSE,
         help="jsonl (integer impacts, Anserini's), parquet (float weights), or auto: parquet for bm25, else jsonl",
     )
+    store_documents: bool = option(True, flag="store", group=_SPARSE, help="store documents next to their vectors")
     part_size: int = option(8192, minimum=1, group=_SCALE_OUT, help="documents per part file")
 
     def conflicts(self) -> Iterator[MilcoError | str]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milco_pyserini.corpora import Document, Query
+from milco_pyserini.encode.documents import document_records
 from milco_pyserini.encode.parts import TEXT, EncodedPart, text_digests, vector_ids
 from milco_pyserini.errors import Message, ParameterError, parameter
 from milco_pyserini.io.manifest import intact
@@ -35,7 +36,8 @@ class ReusableStore:
     """A finished store whose vectors are reused in another one.
 
     Call load() before take() and complete(), with which every part of the new store begins and ends. Needs 24 bytes of
-    memory for each text of the old store. plan: the fields of the new store's plan that are known so far.
+    memory for each text of the old store, which need not hold documents. plan: the fields of the new store's plan that
+    are known so far.
 
     Raises MilcoError if there is no finished store at path, or if its vectors were encoded in another way.
     """
@@ -45,6 +47,7 @@ class ReusableStore:
         self._store = VectorStore.open(path)
         self.manifest = self._store.manifest
         self.validate(plan)
+        self._is_stored = plan.kind == "topics" or bool(plan.store_documents)
         self._part = lru_cache(_PARTS_IN_MEMORY)(self._read_part)
         # New parts in progress: their records, and the part and the row of each vector in the old store.
         self._begun: dict[int, tuple[Sequence[Document | Query], NDArray[np.int64], NDArray[np.int64]]] = {}
@@ -101,8 +104,8 @@ class ReusableStore:
             for place, row in zip(places.tolist(), rows[places].tolist(), strict=True):
                 vectors[place] = stored_vectors[row]
         ids = vector_ids(records, texts["vectors"], bool(self.manifest.split_passages))
-        contents = [record.text for record in records if isinstance(record, Query)] or None
-        content = self._content(ids, list(itertools.chain.from_iterable(vectors)), contents)
+        stored = document_records(records, ids, texts["vectors"]) if self._is_stored else None
+        content = self._content(ids, list(itertools.chain.from_iterable(vectors)), stored)
         views = self.manifest.views or ()
         return EncodedPart.of(encoded.number, content, texts, views, encoded.tokens)
 
@@ -142,16 +145,16 @@ class ReusableStore:
             raise ValueError(f"{count:,} vectors, not {texts['vectors'].sum():,}")
         return vectors_of_texts
 
-    def _content(self, ids: Sequence[str], vectors: Sequence[Any], contents: Sequence[str] | None) -> bytes:
+    def _content(self, ids: Sequence[str], vectors: Sequence[Any], records: Sequence[bytes] | None) -> bytes:
         """Return the content of a part with such vectors."""
         file = io.BytesIO()
         if self.manifest.format == "parquet":
             columns, weights = zip(*vectors, strict=True)
             indptr = row_pointers(np.fromiter(map(len, columns), np.int64, len(columns)))
             joined = indptr, np.concatenate(columns), np.concatenate(weights)
-            write_parquet(file, ids, SparseBatch(*joined, self._store.vocabulary.english_size))
+            write_parquet(file, ids, SparseBatch(*joined, self._store.vocabulary.english_size), records)
         else:
-            write_vectors(file, ids, vectors, contents)
+            write_vectors(file, ids, vectors, records)
         return file.getvalue()
 
 

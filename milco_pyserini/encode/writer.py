@@ -15,7 +15,6 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora.catalog import corpus_paths
 from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.io import locks
 from milco_pyserini.io.artifact import Action, Artifact
@@ -56,12 +55,19 @@ def validate_output(path: Path, plan: StoreManifest, overwrite: bool) -> Action:
         if (kind := recorded.kind or plan.kind) != plan.kind:
             # Refused even with --overwrite: replacing documents by topics is surely a mistake.
             raise MilcoError(f"{path} holds vectors of {kind}, not of {plan.kind}", Message("Choose another {output}."))
-        if not overwrite and None is not plan.corpus_hash != recorded.corpus_hash:
+        changed = ""
+        if plan.store_documents and not recorded.store_documents:
+            changed = "without the texts and fields of its documents"
+        elif None is not plan.corpus_hash != recorded.corpus_hash:
+            counts = f"({recorded.texts or 0:,} then, {plan.texts:,} now)"
+            changed = f"with other {plan.kind}: ids or texts of {plan.corpus} have changed since {counts}"
+        elif None is not plan.documents_hash != recorded.documents_hash:
+            changed = f"with other documents: titles or fields of {plan.corpus} have changed since"
+        if changed and not overwrite:
             can_reuse = store.is_complete and not (path / BM25_FILE).is_file()
             reuse = " with {reuse}, so that only new texts are encoded" if can_reuse else ""
             raise MilcoError(
-                f"{path} was begun with other {plan.kind}: ids or texts of {plan.corpus} have changed since "
-                f"({recorded.texts or 0:,} then, {plan.texts:,} now)",
+                f"{path} was begun {changed}",
                 Message(
                     f"Choose another {{output}}{reuse}, or start over with {{overwrite}}.", reuse=path, overwrite=True
                 ),
@@ -228,7 +234,6 @@ class StoreWriter:
             empty_documents=sum(record.empty for record in records),
             truncated_documents=sum(record.truncated for record in records),
             parts=records,
-            corpus_paths=corpus_paths(self.plan.corpus or "", self.path),
             files=describe_files(self.path, kept),
         )
         write_checked(self.path / MANIFEST, manifest)

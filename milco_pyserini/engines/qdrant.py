@@ -31,7 +31,7 @@ import numpy as np
 
 from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CheckedDocuments, CorpusDocuments
+from milco_pyserini.index.documents import CheckedDocuments, StoredDocuments
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, EngineSearcher, Hits
 from milco_pyserini.index.storage import StringTable, write_strings
@@ -261,7 +261,7 @@ def _write(
     return BuildResult(count, len(empty))
 
 
-def _payload(corpus: CorpusDocuments | None, docid: str) -> dict[str, Any] | None:
+def _payload(corpus: StoredDocuments | None, docid: str) -> dict[str, Any] | None:
     """Return what a point has of a stored document: its JSON, and the values of its fields."""
     if corpus is None:
         return None

@@ -141,7 +141,7 @@ class Explainer:
                 raise MilcoError(
                     f"the terms of {shown(docid)} are unknown: a {self.index.manifest.engine} index cannot be read, "
                     "and neither text nor vector is available",
-                    Message("Pass {corpus} or {vectors}."),
+                    Message("Pass {vectors}."),
                 )
             indexed = {term: weight for term, weight in known.items() if term in numbers}
         contributions = match_terms(numbers, indexed, vocabulary)
@@ -151,7 +151,7 @@ class Explainer:
             notes.append(_EXTERNAL)
         elif encoded is None:
             rest = "its other terms are from the vector store" if trace else "only shared terms are known"
-            notes.append(f"the document's text is not available (pass its corpus): {rest}")
+            notes.append(f"the index does not store the document's text: {rest}")
         elif trace and self._has_changed(trace, {term: number / engine.scale for term, number in indexed.items()}):
             notes.append(_CHANGED_TEXT)
             trace = known = None

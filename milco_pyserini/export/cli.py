@@ -48,12 +48,6 @@ class ExportOptions(ShardOptions):
         parameters=("store_documents",),
         help="documents next to the vectors, for hits and filters by their fields (targets that --url fills)",
     )
-    corpus: str | None = option(
-        None,
-        metavar="NAME|PATH",
-        requires="store",
-        help="with --store: the documents, if they moved since they were encoded",
-    )
     url: tuple[str, ...] = option(
         (),
         repeatable=True,
@@ -110,7 +104,7 @@ class WebOptions:
     The page searches in the browser, with the hits and scores of milco search with the query table. The index is one of
     engine lucene that stores its documents.
 
-      milco index --vectors vectors/sample --store
+      milco index --vectors vectors/sample
       milco export web --index indexes/sample.lucene --encoder tables/mini
       python -m http.server --directory exports/sample.web
     """
@@ -128,12 +122,10 @@ def command(options: ExportOptions) -> None:
     """Export. Raises MilcoError before anything is written if something does not fit."""
     from milco_pyserini.export.access import Access
     from milco_pyserini.export.directory import export_files
-    from milco_pyserini.export.protocol import Collection, ExportJob, ImpactStore
+    from milco_pyserini.export.protocol import ExportJob, ImpactStore
     from milco_pyserini.export.registry import find_target
     from milco_pyserini.export.remote import export_index
-    from milco_pyserini.export.server import connect
-    from milco_pyserini.index.documents import open_corpus_documents
-    from milco_pyserini.sparse.store import texts_before
+    from milco_pyserini.index.documents import stored_documents
 
     target = find_target(options.to)
     name = directory_name(options.vectors.name)
@@ -154,13 +146,8 @@ def command(options: ExportOptions) -> None:
     documents = ImpactStore.open(options.vectors, options.prune)
     topics = None if options.topics is None else ImpactStore.open(options.topics)
     since = None if options.since is None else ImpactStore.open(options.since, options.prune)
-    corpus = None
-    if options.store:
-        if options.url:
-            # A server that does not answer is reported before the corpus is read.
-            connect(target, access, Collection(collection, len(documents.terms))).client.close()
-        first = texts_before(documents.manifest.parts, options.shard_id, options.shard_num)
-        corpus = open_corpus_documents(documents.manifest, documents.path, options.corpus, first=first)
+    shard = documents.take_shard(options.shard_id, options.shard_num) if options.shard_num > 1 else documents
+    corpus = stored_documents(shard, options.store, False)
     shares = options.shard_id, options.shard_num, options.shards, options.replicas
     export = ExportJob(documents, collection, topics, since, corpus, *shares)
     if options.url:
@@ -187,10 +174,10 @@ def onnx_command(options: OnnxOptions) -> None:
 def web_command(options: WebOptions) -> None:
     """Export a search page. Raises MilcoError before the table is loaded if the index cannot have one."""
     from milco_pyserini.corpora import open_topics
+    from milco_pyserini.encode.documents import LANGUAGE
     from milco_pyserini.encode.opening import open_encoder
     from milco_pyserini.export.web import EXAMPLES, export_page, index_name, validate_index
     from milco_pyserini.index.directory import open_index
-    from milco_pyserini.index.documents import LANGUAGE
     from milco_pyserini.model.checkpoint import Checkpoint, Kind
 
     index = open_index(options.index)

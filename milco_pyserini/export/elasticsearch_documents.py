@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
+from milco_pyserini.encode.documents import LANGUAGE
 from milco_pyserini.errors import shown
 from milco_pyserini.export.faults import ServerError
 from milco_pyserini.export.protocol import ImpactDocument
 from milco_pyserini.index.documents import (
-    LANGUAGE,
     MAX_VALUE_BYTES,
     DocumentSchema,
     FieldFilters,

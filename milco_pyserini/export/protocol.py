@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted
+from milco_pyserini.encode.documents import DocumentSchema
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.export.access import Access, public_url
 from milco_pyserini.index.capabilities import Capability, require
-from milco_pyserini.index.documents import WHITE_SPACE, CorpusDocuments, DocumentSchema, FieldFilters
+from milco_pyserini.index.documents import WHITE_SPACE, FieldFilters, StoredDocuments
 from milco_pyserini.index.vectors import encode_flags, validate_same_encoder
 from milco_pyserini.io.files import checksum_bytes
 from milco_pyserini.io.records import EXPORT, StoreManifest, fields_to_match
@@ -131,6 +132,10 @@ class ImpactStore:
         """
         return ImpactStore(self._store.take_shard(shard_id, shard_num), self._prune)
 
+    def documents(self) -> Iterator[bytes]:
+        """Yield what the store holds next to every vector, in their order."""
+        return self._store.documents()
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield ids and {term: impact}."""
         return ((vector.id, vector.weights) for vector in self)
@@ -182,7 +187,7 @@ class ExportJob:
     collection: str
     topics: ImpactStore | None = None
     since: ImpactStore | None = None
-    corpus: CorpusDocuments | None = None
+    corpus: StoredDocuments | None = None
     shard_id: int = 0
     shard_num: int = 1
     shards: int | None = None

@@ -19,6 +19,7 @@ from msgspec import structs
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
+from milco_pyserini.encode.documents import DocumentSchema
 from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
@@ -28,7 +29,7 @@ from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import FORMAT_VERSION
-from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, DocumentSchema, FieldFilters, indexed_corpus_paths
+from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, FieldFilters
 from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine, EngineSearcher, GroupHits, Groups, Hits
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with
@@ -104,7 +105,6 @@ def export_index(
         "vectors": structs.replace(documents.manifest, scale=documents.about.scale),
         **({} if schema is None else {"schema": asdict(schema), "fields": schema.fields}),
         **({"languages": languages.sizes} if languages.balances else {}),
-        "corpus_paths": indexed_corpus_paths(documents, output),
     }
     if recorded is not None and not artifact.difference(determining):
         with contextlib.suppress(DamagedError):

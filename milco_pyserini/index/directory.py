@@ -21,10 +21,9 @@ from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import (
     CheckedDocuments,
-    CorpusDocuments,
     SparseDocuments,
-    indexed_corpus_paths,
-    open_corpus_documents,
+    StoredDocuments,
+    stored_documents,
 )
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.protocol import BUILD, CONTENT, SEARCH, Engine, EngineSearcher
@@ -44,10 +43,9 @@ from milco_pyserini.index.update import (
     locked_index,
     update_directory,
     update_request,
-    validate_kind,
     validate_update,
 )
-from milco_pyserini.index.vectors import BatchDocuments, open_documents, open_shard
+from milco_pyserini.index.vectors import BatchDocuments, open_documents
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -81,7 +79,6 @@ from milco_pyserini.sparse import SparseBatch, VectorStore
 from milco_pyserini.sparse.changes import differing_parts
 from milco_pyserini.sparse.pruning import PrunedStore
 from milco_pyserini.sparse.quantization import SCALE
-from milco_pyserini.sparse.store import texts_before
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Corpus
@@ -120,7 +117,7 @@ class Index:
         path: str | Path,
         engine: str | Engine = DEFAULT_ENGINE,
         *,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[Any] | None = None,
         encoder: "str | Path | MilcoEncoder | None" = None,
         **options: Unpack[BuildKeywords],
     ) -> "Index":
@@ -134,7 +131,7 @@ class Index:
             path: directory of the index.
             engine: lucene, exact, qdrant or seismic; or an engine with settings, such as Seismic(n_postings=500) or
                 Lucene(store_vectors=True).
-            ids: docids of a SparseBatch.
+            ids: docids of a SparseBatch, or its documents, which are stored, too.
             encoder: the encoder of texts, loaded or its name (default: the published checkpoint); the one that made a
                 SparseBatch.
             prune: pruning rules such as "top-k:100", applied one after the other.
@@ -142,9 +139,7 @@ class Index:
             plain: source is external Anserini JSONL.
             scale: with plain, impact = round(weight x scale).
             store_documents: lucene, exact, qdrant: store documents; hits return them, their fields filter searches
-                (default: True for texts that are encoded here, else False).
-            corpus: with store_documents, the corpus that was encoded, if the vectors do not name it or it moved: its
-                name or path, or documents.
+                (default: those that the vectors have).
             topics: seismic: vector store of topics to measure recall on; unset for a sample of the documents.
             threads: threads that build; with lucene, each begins a segment of its own.
             overwrite: replace an index at path.
@@ -164,8 +159,6 @@ class Index:
         if not isinstance(engine, str | Engine):
             raise TypeError(f"engine={engine!r}: expected a name, or an engine such as Seismic()")
         chosen = find_engine(engine) if isinstance(engine, str) else engine
-        if _is_texts(source) and options.get("store_documents") is None:
-            options["store_documents"] = Capability.STORE in chosen.capabilities
         request = from_keywords(BuildRequest, **cast(Any, options))
         if _is_texts(source):
             _refuse_for_texts(request, *OF_VECTORS, ids=ids)
@@ -245,7 +238,7 @@ class Index:
         *,
         since: Any = None,
         delete: Collection[str] | None = None,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[Any] | None = None,
         encoder: "str | Path | MilcoEncoder | None" = None,
         **options: Unpack[IndexKeywords],
     ) -> "Index":
@@ -262,7 +255,7 @@ class Index:
                 source lacks are deleted.
             delete: ids of documents to delete, which need not exist.
             encoder: of texts, where the index's encoder is now, or that encoder, loaded.
-            ids, prune, views, plain, scale, corpus, threads: as for build(), and as the index was built.
+            ids, prune, views, plain, scale, threads: as for build(), and as the index was built.
 
         Returns:
             The updated index.
@@ -293,7 +286,7 @@ class Index:
                 Message("Pass the store that the index was built from as {since}."),
             )
         if _is_texts(source):
-            _refuse_for_texts(request, *OF_VECTORS[:3], "prune", "views", since=since, ids=ids)
+            _refuse_for_texts(request, *OF_VECTORS[:2], "prune", "views", since=since, ids=ids)
             return self._update_from_texts(open_corpus(source), encoder, delete, request.threads)
         if isinstance(source, SparseBatch):
             source = BatchDocuments(source, ids, encoder)
@@ -315,13 +308,7 @@ class Index:
         updates = self.manifest.updates
         digest = update_request(delete, *(None if store is None else store.manifest for store in (documents, older)))
         is_repeated = digest is not None and bool(updates) and updates[-1].request == digest
-        stores, stored = documents is not None and self.manifest.fields is not None, None
-        # Vectors in memory do not state whether they are those of passages.
-        split = structs.replace(manifest, split_passages=manifest.split_passages or self.vectors.split_passages)
-        read_corpus = partial(open_corpus_documents, split, path, request.corpus, bool(self.manifest.stores_vectors))
-        if is_repeated and stores:
-            stored = read_corpus()
-        if is_repeated and updates[-1].stored_checksum == (stored and stored.checksum):
+        if is_repeated:
             recover_directory(self.path)
             log(f"{self.path} is up to date")
             return self
@@ -331,19 +318,15 @@ class Index:
         if older is not None and updates and not updates[-1].since:
             message = f"{self.path} no longer matches {older.path}, because other documents were added"
             raise MilcoError(message, Message("Build it again, or update with all documents, without {since}."))
-        if request.corpus is not None and not stores:
-            rule = f"this update of {self.path} stores no documents"
-            raise ParameterError("corpus", request.corpus, rule, "Omit it.")
-        searcher = None
-        if stores:
-            stored = stored or read_corpus()
-            searcher = None if older is None else self.searcher()
-        elif isinstance(source, VectorStore) and since is not None and not delete:
+        if isinstance(source, VectorStore) and since is not None and not delete:
             documents, older = map(opened, differing_parts(source, since))
+        stored = None
+        if documents is not None and self.manifest.fields is not None:
+            stored = stored_documents(documents, True, True, bool(self.manifest.stores_vectors))
         if documents is not None and older is not None and documents.terms[: len(older.terms)] != older.terms:
             raise MilcoError(f"{path} and {older.path} have different vocabularies: encode both with one encoder")
         whole = since is None and bool(self.vectors.split_passages) and engine.replaces_passages
-        changes = DocumentChanges(path, manifest, documents, older, set(delete), digest, stored, searcher, whole)
+        changes = DocumentChanges(path, manifest, documents, older, set(delete), digest, stored, whole)
         return Index(self.path, update_directory(self.path, self.manifest, engine, changes, request.threads))
 
     def _update_from_texts(
@@ -362,7 +345,6 @@ class Index:
             raise MilcoError(f"{self.path} holds external vectors: update it with a store of them, not with texts")
         if self.manifest.detects_languages:
             corpus = open_corpus(detect_languages(corpus))
-        stored = _validate_texts(corpus, self.path, self.manifest.fields is not None)
         vectors = self.vectors
         plan = EncodePlan(
             max_length=vectors.max_length,
@@ -371,13 +353,14 @@ class Index:
             scale=vectors.scale,
             prune=tuple(vectors.rules),
             views=tuple(vectors.views or ()),
+            store_documents=self.manifest.fields is not None,
         )
         if encoder is None and (self.path / BM25_FILE).is_file():
             encoder = self.path
         loaded = open_query_encoder(vectors, encoder, dtype=vectors.dtype or "auto").encoder
         with scratch_directory(self.path) as scratch:
             encode_corpus(corpus, scratch / "vectors", plan, encoder=loaded)
-            request = IndexRequest(corpus=stored, threads=threads)
+            request = IndexRequest(threads=threads)
             with locked_index(self.path):
                 index = open_index(self.path)
                 if only_new:
@@ -477,26 +460,18 @@ def _build_from_texts(
     from milco_pyserini.encode.plan import EncodePlan
 
     engine.available()
-    plan = EncodePlan(prune=request.prune, views=request.views)
+    stores = Capability.STORE in engine.capabilities and request.store_documents is not False
+    plan = EncodePlan(prune=request.prune, views=request.views, store_documents=stores)
     # An index of other texts is refused before any text is encoded; one of the same may be up to date.
     wanted = {"vectors": StoreManifest(scale=plan.scale, corpus_hash=corpus.check().digest)}
     _open_artifact(output).action(wanted, request.overwrite)
-    stored = _validate_texts(corpus, output, request.store_documents)
     if isinstance(encoder, str | Path):
         plan, encoder = replace(plan, encoder=str(encoder)), None
     with scratch_directory(output) as scratch:
         manifest = encode_corpus(corpus, scratch / "vectors", plan, encoder=encoder)
         if manifest and manifest.empty_documents == manifest.documents:
             raise MilcoError(f"{corpus.name} holds no document with a term: nothing to index")
-        return build_index(scratch / "vectors", engine, output, replace(request, corpus=stored, prune=(), views=()))
-
-
-def _validate_texts(corpus: "Corpus", path: Path, is_stored: bool) -> "Corpus | None":
-    """Return texts if an index stores them. Raises MilcoError for what it cannot hold, before any text is encoded."""
-    corpus.check()
-    if is_stored:
-        open_corpus_documents(_NOTHING, path, corpus)
-    return corpus if is_stored else None
+        return build_index(scratch / "vectors", engine, output, replace(request, prune=(), views=()))
 
 
 def _refuse_for_texts(request: IndexRequest, *names: str, **given: Any) -> None:
@@ -523,34 +498,30 @@ def build_index(
         engine.require(Capability.APPROXIMATE, "topics", request.topics)
     if request.store_documents:
         engine.require(Capability.STORE, "store_documents", True)
-    elif request.corpus is not None or engine.settings(CONTENT).get("store_vectors"):
-        name = "store_vectors" if request.corpus is None else "corpus"
-        raise ParameterError(name, None, "requires " + parameter("store_documents", True))
     topics = None if request.topics is None else VectorStore.open(request.topics)
     if _is_texts(source):
         return _build_from_texts(open_corpus(source), engine, output, request, encoder)
     if request.is_shard:
         validate_shard_directory(output, request.shard_num)
-        output, source = output / shard_name(request.shard_id, request.shard_num), open_shard(source, request)
+        output /= shard_name(request.shard_id, request.shard_num)
     documents = open_documents(source, request)
-    validate_kind(documents.path, documents.manifest)
     artifact = _open_artifact(output)
     # External vectors have no checksums that would show whether they are the same.
     if not documents.manifest.has_checksums:
         artifact = replace(artifact, recorded=None)
     wanted = _describe_build(engine, request) | {"vectors": documents.manifest, "updates": []}
-    action, corpus = artifact.action(wanted, request.overwrite), None
-    if request.store_documents:
-        first = texts_before(documents.manifest.parts, request.shard_id, request.shard_num)
-        stored = documents.manifest, documents.path, request.corpus, bool(wanted["stores_vectors"]), first
-        corpus = open_corpus_documents(*stored)
-    if action is Action.KEEP:
-        artifact.action(wanted | {"stored_checksum": corpus and corpus.checksum})
+    can_store, stores_vectors = Capability.STORE in engine.capabilities, bool(wanted["stores_vectors"])
+    stored = stored_documents(documents, request.store_documents, can_store, stores_vectors)
+    if stored is None and stores_vectors:
+        raise ParameterError("store_vectors", None, "requires " + parameter("store_documents", True))
+    if stored is not None or request.store_documents is False:
+        wanted["stored_checksum"] = stored and stored.checksum
+    if artifact.action(wanted, request.overwrite) is Action.KEEP:
         index = open_index(output)
         validate_files(output, index.manifest.files)
         artifact.keep()
     else:
-        index = write_index(documents, engine, output, request, topics, corpus)
+        index = write_index(documents, engine, output, request, topics, stored)
         _report_dropped(documents, index)
     if request.is_shard:
         missing = missing_shards(output.parent)
@@ -565,27 +536,27 @@ def write_index(
     output: Path,
     request: BuildRequest,
     topics: SparseDocuments | None = None,
-    corpus: CorpusDocuments | None = None,
+    stored: StoredDocuments | None = None,
 ) -> Index:
     """Write an index of open documents, which are those of the shard if the request is for one.
 
     Args:
         topics: queries to measure the recall of an approximate engine on.
-        corpus: what to store of each document, by an engine that stores documents.
+        stored: what to store of each document, by an engine that stores documents.
 
     Raises MilcoError if the engine is not available, or if output exists and is not to be replaced.
     """
     engine.available()
     about = _describe_build(engine, request)
-    if corpus is not None:
-        about |= {"fields": corpus.fields, "stored_checksum": corpus.checksum}
+    if stored is not None:
+        about |= {"fields": stored.fields, "stored_checksum": stored.checksum}
     if request.is_shard:
         for other in find_shards(output.parent):
             if other.name != output.name:
                 vectors = {"vectors": documents.manifest}
                 validate_shard(output, about | vectors, other, open_index(other).manifest)
     progress = Progress("documents", None if request.is_shard else documents.manifest.documents or None)
-    checked = CheckedDocuments(documents, progress, corpus)
+    checked = CheckedDocuments(documents, progress, stored)
     with atomic_directory(output, request.overwrite, _is_replaceable) as directory:
         built = engine.build(checked, directory, request.threads)
         checked.validate_unique_ids()
@@ -611,7 +582,6 @@ def write_index(
             # External impacts do not state their scale: for a ranking, any that is fine enough will do.
             query_scale=SCALE if documents.manifest.plain else documents.manifest.scale,
             vectors=documents.manifest,
-            corpus_paths=indexed_corpus_paths(documents, output.parent if request.is_shard else output),
             files=describe_files(directory, list_files(directory)),
             **cast(Any, engine.versions()),
         )
@@ -635,13 +605,12 @@ def write_index(
 
 def _describe_build(engine: Engine, request: BuildRequest) -> dict[str, Any]:
     """Return what the manifest of an index states of how it is built; None for what is not given."""
-    stores_vectors = engine.settings(CONTENT).get("store_vectors", False)
     return {
         "engine": engine.name,
         "build_settings": engine.settings(BUILD),
         "shard": ShardRecord(id=request.shard_id, num=request.shard_num) if request.is_shard else None,
         "topics": None if request.topics is None else str(request.topics),
-        "stores_vectors": stores_vectors if request.store_documents else None,
+        "stores_vectors": engine.settings(CONTENT).get("store_vectors"),
     }
 
 

@@ -1,8 +1,4 @@
-"""The documents of an index: validated and counted while an engine reads them, and stored next to their vectors.
-
-A document is stored as Anserini stores it (-storeRaw): a JSON object with id, contents (the text that was encoded) and
-title, and with its fields. Only the first passage of a document has them; the others hold its id.
-"""
+"""The documents of an index: validated and counted while an engine reads them, and stored next to their vectors."""
 
 import contextlib
 import json
@@ -11,22 +7,20 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import chain, islice
 from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress
-from milco_pyserini.corpora import Document, open_corpus
-from milco_pyserini.corpora.catalog import corpus_paths, local_corpora, local_corpus_name
-from milco_pyserini.corpora.collection import TextDigest
-from milco_pyserini.corpora.records import MAX_ID_BYTES, PASSAGE, SeenIds
+from milco_pyserini.corpora import Document
+from milco_pyserini.corpora.readers import json_document
+from milco_pyserini.corpora.records import MAX_ID_BYTES, NOT_FIELDS, BadLineError, SeenIds
+from milco_pyserini.encode.documents import HOLDER, DocumentSchema, SchemaReader, document_json, json_bytes, valid_text
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown, unknown_name, validate_name
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.sparse import SparseBatch
@@ -39,20 +33,8 @@ MAX_VALUES = 100_000
 MAX_IMPACTS = 2**31 - 1
 # The field with the language of a document.
 LANGUAGE = "lang"
-# A passage without text stores the id of the passage that holds it.
-_HOLDER = "passage"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-_RESERVED = ("id", "contents", "raw", "vector")
-_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "strings"}
-# The types of fields do not distinguish these kinds.
-_TYPES = {"integer": "number", "date": "string"}
-_DATE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII)
-# A field whose documents have kinds of a set is of the kind before it.
-_JOINED = {"number": {"integer", "number"}, "string": {"date", "string"}, "strings": {"date", "string", "strings"}}
-_MAX_INTEGER = 2**63 - 1
 _DIGITS = re.compile(r"[-+]?[0-9]+")
-# With more distinct values, `lang` is not a language field.
-_MAX_LANGUAGES = 1000
 # ASCII, which separates the columns of a run.
 WHITE_SPACE = re.compile(r"\s", re.ASCII)
 
@@ -72,6 +54,9 @@ class SparseDocuments(Protocol):
     def terms(self) -> list[str]:
         """Term of each column; complete when batches() has ended."""
 
+    def documents(self) -> Iterator[bytes]:
+        """Yield the JSON object next to every vector, in their order, for an index that stores documents."""
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document, impacts >= 1."""
 
@@ -88,7 +73,7 @@ class CheckedDocuments:
     the first id with white space in it, which no run can hold.
     """
 
-    def __init__(self, source: Any, progress: Progress, corpus: "CorpusDocuments | None" = None) -> None:
+    def __init__(self, source: Any, progress: Progress, corpus: "StoredDocuments | None" = None) -> None:
         self.corpus = corpus
         self.postings = 0
         self.id_with_space: str | None = None
@@ -160,31 +145,11 @@ class CheckedDocuments:
         self._progress.add(len(ids))
 
 
-class OtherTextsError(MilcoError):
-    """A corpus whose texts are not those that were encoded."""
-
-
 Filters = Mapping[str, Sequence[str]]
 """Field -> the values of which a document must have one; the text of a value is that of filter_text()."""
 
 FieldFilters = Mapping[str, Sequence[str] | Mapping[str, Any]]
 """Filters, or a range of values: {"year": {">=": 2000, "<": 2010}}."""
-
-
-@dataclass(frozen=True)
-class DocumentSchema:
-    """The kind of each field of documents, and the values of the field lang.
-
-    A kind is a type, or more precisely integer or date if all of the values are.
-    """
-
-    kinds: Mapping[str, str]
-    languages: Sequence[str] = ()
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The type of each field: string, strings, number, boolean, or mixed."""
-        return {field: _TYPES.get(kind, kind) for field, kind in self.kinds.items()}
 
 
 class StoredDocument(NamedTuple):
@@ -194,90 +159,72 @@ class StoredDocument(NamedTuple):
     values: list[tuple[int, str]]
 
 
-class CorpusDocuments:
-    """The documents of a corpus, in the order in which an index takes their vectors.
+class StoredDocuments:
+    """The documents of a vector store, in the order in which an index takes their vectors.
 
-    The corpus is read twice: for its fields, and in step with the vectors. Where the order of the two differs,
-    documents wait in a temporary file.
+    External vectors are read once more before, for the fields of their documents.
 
     Args:
-        passages: ids are those of passages, ID#0, ID#1, ...: their document is found.
-        digest: TextDigest of the texts that were encoded; None if it is not known.
+        source: the store, or vectors of it: documents() yields the JSON objects in the order of the vectors.
         vectors: store the vectors, too, as Anserini does, for its relevance feedback.
-        first: number of leading documents without a vector in this shard; they are read last.
 
-    Raises:
-        MilcoError: the texts are not those that were encoded, or a field has a name that no index can take.
+    Attributes:
+        schema, fields: kinds and types of their fields.
+        checksum: a digest of everything that is stored.
     """
 
-    def __init__(
-        self,
-        documents: Iterable[Document],
-        name: str,
-        passages: bool = False,
-        digest: str | None = None,
-        vectors: bool = False,
-        first: int = 0,
-    ) -> None:
-        self.name = name
-        self.passages = passages
+    def __init__(self, source: Any, vectors: bool = False) -> None:
+        about, read = source.manifest, source.documents
+        if about.plain:
+            documents, reader = (lambda: map(_external_document, source.documents())), SchemaReader(str(source.path))
+            for document in documents():
+                reader.add(document)
+            about, read = replace(about, **reader.manifest_fields()), lambda: map(document_json, documents())
         self.vectors = vectors
-        self.schema, self.checksum = _read_schema(documents, name, digest)
-        """The schema of the documents, and a digest of everything that is stored."""
+        self.schema = DocumentSchema(about.kinds or {}, about.languages)
         self.fields = self.schema.fields
-        """The type of each field: string, strings, number, boolean, or mixed."""
+        self.checksum = about.documents_hash
+        self._path = source.path
         self._numbers = {field: number for number, field in enumerate(self.fields)}
-        self._stream = chain(islice(documents, first, None), islice(documents, first))
-        self._last: Document | None = None
-        # The last document, and the id of its passage that has the text.
-        self._holder = "", ""
-        self._skipped: DiskDocuments | None = None
-        self._peeked: dict[str, StoredDocument] = {}
+        self._stream = iter(read())
+        self._passages = bool(about.split_passages)
+        # orjson reads integers of more than 64 bits as floats.
+        self._parse = json.loads if {"number", "mixed"} & set(self.schema.kinds.values()) else orjson.loads
+        # The last document that has a text, and the id of its first passage with terms.
+        self._document: dict[str, Any] = {}
+        self._holder = ""
 
     def entry(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
-        """Return a document that has a vector. Raises MilcoError if the corpus does not have it."""
-        if docid in self._peeked:
-            return self._peeked.pop(docid)
-        document = self._find(PASSAGE.sub("", docid) if self.passages else docid)
-        if not self.passages or self._holder[0] != document.id:
-            self._holder = document.id, docid
-        holder = self._holder[1]
-        value: dict[str, Any] = {"id": docid}
-        if holder != docid:
-            value[_HOLDER] = holder
-        else:
-            value |= {"title": document.title} if document.title else {}
-            value["contents"] = document.contents
-            value = {**value, **document.fields, **value}
+        """Return a document that has a vector. Raises MilcoError if the store does not have it."""
+        beginning = b'{"id":' + orjson.dumps(docid)
+        for raw in self._stream:
+            is_wanted = raw.startswith(beginning)
+            if self._passages or (is_wanted and self._numbers):
+                self._read(raw)
+            if is_wanted:
+                return self._entry(docid, raw, vector)
+        raise MilcoError(f"{self._path} has no document {shown(docid)}, which has a vector: encode it again")
+
+    def _read(self, raw: bytes) -> None:
+        value = self._parse(raw)
+        if "contents" in value:
+            self._document, self._holder = value, ""
+
+    def _entry(self, docid: str, raw: bytes, vector: Mapping[str, int]) -> StoredDocument:
+        if self._passages:
+            self._holder = self._holder or docid
+            text = {**self._document, "id": docid}
+            raw = json_bytes(text if self._holder == docid else {"id": docid, HOLDER: self._holder})
         values = [
-            (self._numbers[name], text)
-            for name, value in document.fields.items()
+            (number, text)
+            for name, number in self._numbers.items()
+            if (value := self._document.get(name)) is not None
             for text in dict.fromkeys(map(filter_text, value if isinstance(value, list) else [value]))
             if len(text.encode()) <= MAX_VALUE_BYTES
         ]
-        return StoredDocument(_json({**value, "vector": vector} if self.vectors else value), values)
-
-    def peek(self, docid: str, vector: Mapping[str, int]) -> StoredDocument:
-        """Return what entry() returns when it is called for the same document later."""
-        entry = self._peeked[docid] = self.entry(docid, vector)
-        return entry
-
-    def _find(self, docid: str) -> Document:
-        if self._last is not None and self._last.id == docid:
-            return self._last
-        skipped = None if self._skipped is None else self._skipped.get(docid)
-        if skipped is not None:
-            self._last = skipped
-            return skipped
-        for document in self._stream:
-            if document.id == docid:
-                self._last = document
-                return document
-            if self._skipped is None:
-                self._skipped = DiskDocuments()
-            self._skipped.add([document])
-        fix = Message("Pass the corpus that was encoded as {corpus}, or omit {store_documents}")
-        raise MilcoError(f"{self.name} has no document {shown(docid)}, which has a vector", fix)
+        if self.vectors:
+            raw = raw[:-1] + b',"vector":' + orjson.dumps(vector) + b"}"
+        return StoredDocument(raw.decode(), values)
 
 
 class DiskDocuments:
@@ -308,51 +255,40 @@ class DiskDocuments:
         self._database.close()
 
 
-def indexed_corpus_paths(documents: Any, index: Path) -> list[str]:
-    """Return where the corpus of an index is, for its manifest: absolute, and relative to the index."""
-    name = local_corpus_name(documents.manifest, documents.path)
-    return corpus_paths(name, index) if name else (documents.manifest.corpus_paths or [])[:1]
-
-
-def open_corpus_documents(
-    manifest: StoreManifest, store: Path, corpus: Any = None, vectors: bool = False, first: int = 0
-) -> CorpusDocuments:
-    """Return the documents of a vector store for an index.
-
-    Args:
-        store: its directory.
-        corpus: a name, a path or documents, in place of the corpus that the manifest names.
-
-    Raises:
-        MilcoError: no corpus is known, it does not exist, or it is not the one that was encoded.
-    """
-    places: list[Any] = [corpus] if corpus is not None else local_corpora(manifest, store) or [manifest.corpus]
-    *others, name = places
-    for place in others:
-        with contextlib.suppress(OtherTextsError):
-            return open_corpus_documents(manifest, store, place, vectors, first)
-    if name is None:
-        fix = Message("Pass it as {corpus}")
-        raise ParameterError("store_documents", True, "the vectors do not name their corpus", fix)
+def _external_document(raw: bytes) -> Document:
     try:
-        # A digest, or the docids, show whether lines that are skipped here were skipped before.
-        documents = open_corpus(name, skip_bad_lines=True)
-    except MilcoError as error:
-        if corpus is not None:
-            raise
-        rule = "reads the corpus of the vectors, " + error.message
-        raise ParameterError("store_documents", None, rule, Message("Pass it as {corpus}")) from None
-    passages, digest = bool(manifest.split_passages), manifest.corpus_hash
-    return CorpusDocuments(documents, documents.name, passages, digest, vectors, first)
+        return json_document({"contents": "", **json.loads(raw)})
+    except BadLineError as error:
+        raise MilcoError(f"external vectors: {error}") from None
+
+
+def stored_documents(
+    source: Any, is_wanted: bool | None, can_store: bool, vectors: bool = False
+) -> StoredDocuments | None:
+    """Return the documents of a vector store for an index; None if it is to store none.
+
+    is_wanted: None for those that there are, if the engine can_store. Raises MilcoError if wanted ones are missing.
+    """
+    if is_wanted is False or not (is_wanted or can_store):
+        return None
+    if source.manifest.documents_hash is not None or (is_wanted and source.manifest.plain):
+        return StoredDocuments(source, vectors)
+    if not is_wanted:
+        return None
+    rule = f"{source.path} holds vectors without their documents"
+    fix = Message("Encode them again with {reuse}, which takes the vectors from there.", reuse=source.path)
+    if not source.manifest.has_checksums:
+        fix = Message("Pass the documents as {ids}.")
+    raise ParameterError("store_documents", True, rule, fix)
 
 
 def parse_document(docid: str, raw: str | bytes) -> Document | str:
     """Return the document in the JSON of StoredDocument.raw, or the id of the passage that has its text."""
     value = orjson.loads(raw)
     if "contents" not in value:
-        return str(value[_HOLDER])
+        return str(value[HOLDER])
     text, title = value["contents"], value.get("title")
-    fields = {name: field for name, field in value.items() if name not in _RESERVED}
+    fields = {name: field for name, field in value.items() if name not in NOT_FIELDS}
     if isinstance(title, str) and text.startswith(f"{title} "):
         del fields["title"]
         return Document(docid, title, text[len(title) + 1 :], fields)
@@ -366,7 +302,7 @@ def filter_text(value: Any) -> str:
     ['de', '2024', '2024', 'true']
     """
     if isinstance(value, str):
-        return _valid(value)
+        return valid_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -379,7 +315,10 @@ def filter_text(value: Any) -> str:
 def field_type(name: str, fields: Mapping[str, str] | None, index: Path, use: str = "filter") -> str:
     """Return the type of a stored field. Raises MilcoError if the index does not store it. use: for the message."""
     if fields is None:
-        fix = "Build it again with milco index --store, or fill the server with milco export --store"
+        fix = (
+            "Build it again with milco index --store (milco encode --reuse adds documents to vectors without), or fill "
+            "the server with milco export --store"
+        )
         raise MilcoError(f"{index} stores no fields to {use} by", fix)
     if not fields:
         raise MilcoError(f"no field {shown(name)}: the documents of {index} have no fields")
@@ -496,66 +435,3 @@ def _comparable(name: str, value: Any, kind: str) -> Any:
 
 def _range_form(name: str) -> str:
     return f'A range is "{name}>=20", or {{"{name}": {{">=": 20}}}} in Python.'
-
-
-def _read_schema(documents: Iterable[Document], name: str, digest: str | None) -> tuple[DocumentSchema, str]:
-    """Read all documents once; return what they have, fields in the order of their names, and a digest of it all."""
-    kinds: dict[str, set[str]] = {}
-    languages: set[str] = set()
-    content = blake2b(digest_size=16)
-    texts, progress = TextDigest(), Progress("documents")
-    for document in documents:
-        texts.add(document)
-        for field, value in document.fields.items():
-            kinds.setdefault(field, set()).add(_kind(value))
-        if isinstance(language := document.fields.get(LANGUAGE), str) and len(languages) < _MAX_LANGUAGES:
-            languages.add(language)
-        content.update(_json([document.id, document.title, document.text, document.fields]).encode())
-        progress.add(1)
-    progress.close(f"Read {name}")
-    if digest not in (None, texts.hexdigest()):
-        raise OtherTextsError(
-            f"{name} is not the corpus that was encoded: its texts have changed",
-            Message("Encode it again, pass the unchanged corpus as {corpus}, or omit {store_documents}"),
-        )
-    for field in kinds:
-        if field in _RESERVED or len(field.splitlines()) != 1:
-            raise MilcoError(f"{name}: an index cannot store a field named {shown(field)}")
-    schema = DocumentSchema({field: _joined(kinds[field]) for field in sorted(kinds)}, sorted(languages))
-    return schema, content.hexdigest()
-
-
-def _kind(value: Any) -> str:
-    kind = _KINDS[type(value)]
-    if kind == "string" and _DATE.fullmatch(value):
-        return "date"
-    return "number" if kind == "integer" and abs(value) > _MAX_INTEGER else kind
-
-
-def joined_fields(these: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Return the types of the fields of two sets of documents."""
-    types = {name: {fields[name] for fields in (these, other) if name in fields} for name in {*these, *other}}
-    return {name: _joined(types[name]) for name in sorted(types)}
-
-
-def _joined(types: set[str]) -> str:
-    if len(types) == 1:
-        return next(iter(types))
-    return next((joined for joined, kinds in _JOINED.items() if types <= kinds), "mixed")
-
-
-def _json(value: Any) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:
-        # Lone surrogates.
-        return _valid(json.dumps(value, ensure_ascii=False))
-
-
-def _valid(text: str) -> str:
-    """Return the text without lone surrogates, which UTF-8 does not have."""
-    if text.isascii():
-        return text
-    from milco_pyserini.model.tokenization import replace_lone_surrogates
-
-    return replace_lone_surrogates(text)

@@ -92,7 +92,7 @@ class Hit:
 
     @cached_property
     def document(self) -> "Document | None":
-        """The document; None if its corpus is not on this machine. All documents of the ranking are read at once."""
+        """The document; None if the index does not store it. All documents of the ranking are read at once."""
         ranking: Hits | None = vars(self)["_ranking"]
         return None if ranking is None else ranking.documents.get(self.docid)
 
@@ -131,17 +131,17 @@ class Hit:
 
     @property
     def title(self) -> str | None:
-        """The title of the document, "" if it has none; None if its corpus is not on this machine."""
+        """The title of the document, "" if it has none; None if the index does not store it."""
         return None if self.document is None else self.document.title
 
     @property
     def text(self) -> str | None:
-        """Title and text of the document; None if its corpus is not on this machine."""
+        """Title and text of the document; None if the index does not store it."""
         return None if self.document is None else self.document.contents
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The fields of the document; none if its corpus is not on this machine."""
+        """The fields of the document; none if the index does not store it."""
         return {} if self.document is None else self.document.fields
 
 

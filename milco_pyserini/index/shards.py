@@ -25,7 +25,7 @@ _SHARED = {
     "engine": Message("{engine}"),
     "build_settings": "settings",
     "vectors": Message("{source}, {prune} or {views}"),
-    "fields": Message("{store_documents} or {corpus}"),
+    "fields": Message("{store_documents}"),
     "stores_vectors": "store_vectors",
 }
 _MOST_NAMED = 10

@@ -11,15 +11,14 @@ from msgspec.structs import replace
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.corpora.records import PASSAGE
+from milco_pyserini.encode.documents import joined_fields
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import (
     CheckedDocuments,
-    CorpusDocuments,
     SparseDocuments,
-    indexed_corpus_paths,
-    joined_fields,
+    StoredDocuments,
 )
-from milco_pyserini.index.protocol import Engine, EngineSearcher
+from milco_pyserini.index.protocol import Engine
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, copy_file, json_bytes, size_on_disk
 from milco_pyserini.io.lines import numbered_lines
 from milco_pyserini.io.locks import locked_file
@@ -51,7 +50,7 @@ from milco_pyserini.sparse.changes import OlderVectors, vector_bytes
 from milco_pyserini.sparse.quantization import quantized_vectors
 
 _LOCK_SECONDS = 600.0
-# Updates that a manifest lists. The documents of an index that does not store them are found by all of its updates.
+# Updates that a manifest lists.
 _MOST_UPDATES = 100
 
 
@@ -66,7 +65,7 @@ class DocumentChanges:
             deleted. Documents that do not differ may be missing from both.
         delete: further ids to delete.
         request: update_request() of the above; None if it is not known.
-        corpus, searcher: what the index is to store of the documents, and the index, which knows what it stores.
+        corpus: what the index is to store of the documents.
         replaces_passages: documents are replaced and deleted with all passages that the index has of them.
 
     Attributes:
@@ -83,8 +82,7 @@ class DocumentChanges:
     since: SparseDocuments | None
     delete: set[str]
     request: str | None
-    corpus: CorpusDocuments | None = None
-    searcher: EngineSearcher | None = None
+    corpus: StoredDocuments | None = None
     replaces_passages: bool = False
     written: int = 0
     emptied: int = 0
@@ -129,33 +127,16 @@ class DocumentChanges:
         if self.source is None or self.since is None:
             yield from () if self.source is None else self.source.batches()
             return
-        older = OlderVectors(self.since)
-        terms = np.asarray(self.source.terms, object)
-        for names, batch, content in vector_bytes(self.source):
+        is_stored = self.corpus is not None
+        older = OlderVectors(self.since, is_stored)
+        for names, batch, content in vector_bytes(self.source, is_stored):
             for name in filter(self.delete.__contains__, names):
                 raise self._contradiction(name)
             same = [key is not None and older.is_same(name, key) for name, key in zip(names, content, strict=True)]
-            # The documents of a corpus are read in their order.
-            rows = [row for row in range(len(names)) if not same[row] or self.searcher is not None]
-            vectors = quantized_vectors(batch.take(rows), self.manifest.scale, terms)
-            is_kept = (
-                not same[row] or not self._is_stored(names[row], vector)
-                for row, vector in zip(rows, vectors, strict=True)
-            )
-            kept = [row for row, kept in zip(rows, is_kept, strict=True) if kept]
+            kept = [row for row in range(len(names)) if not same[row]]
             yield [names[row] for row in kept], batch.take(kept)
         self.emptied = older.empty
         self.deleted = sorted({*self.delete, *older.remaining()})
-
-    def _is_stored(self, docid: str, vector: dict[str, int]) -> bool:
-        """Return whether the index stores the document of a vector as it is now: its fields may have changed."""
-        if self.corpus is None or self.searcher is None:
-            return True
-        raw = self.corpus.peek(docid, vector).raw
-        is_same = self.searcher.stored([docid]).get(docid) in (raw, raw.encode())
-        if is_same:
-            self.corpus.entry(docid, vector)
-        return is_same
 
 
 def locked_index(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -205,10 +186,7 @@ def update_directory(
             deleted=len(changes.deleted) if changes.source else manifest.documents - built.documents,
             since=changes.since is not None,
             corpus=added.corpus,
-            corpus_hash=added.corpus_hash,
-            corpus_paths=indexed_corpus_paths(changes, path),
             request=changes.request,
-            stored_checksum=None if changes.corpus is None else changes.corpus.checksum,
         )
         updated = replace(
             manifest,
@@ -219,11 +197,11 @@ def update_directory(
             id_with_space=manifest.id_with_space or checked.id_with_space,
             milco_pyserini=__version__,
             **engine.versions(),
-            updates=[*manifest.updates, update][0 if manifest.fields is None else -_MOST_UPDATES :],
+            updates=[*manifest.updates, update][-_MOST_UPDATES:],
             files=describe_files(directory, list_files(directory), _shared_files(path, directory, manifest)),
         )
         if changes.since is not None:
-            updated = replace(updated, vectors=added, corpus_paths=update.corpus_paths)
+            updated = replace(updated, vectors=added)
         if changes.corpus is not None:
             updated = replace(updated, fields=joined_fields(manifest.fields or {}, changes.corpus.fields))
         write_checked(directory / MANIFEST, updated)
@@ -252,15 +230,6 @@ def _report_deleted(changes: DocumentChanges, manifest: IndexManifest, fewer: in
         log(f"Deleted {fewer:,} of {asked}: the index does not have all of them{hint}")
 
 
-def validate_kind(path: Path, vectors: StoreManifest) -> None:
-    """Raise MilcoError for encoded topics: an index holds documents. vectors: manifest."""
-    if vectors.kind == "topics":
-        raise MilcoError(
-            f"{path} holds topics, and an index is built from documents: encode these with milco encode --corpus, or "
-            f"search for the topics with milco search --topics {path}"
-        )
-
-
 def update_request(delete: Collection[str], *manifests: StoreManifest | None) -> str | None:
     """Return a digest of what an update is asked for; None if the content of its vectors is not known.
 
@@ -274,7 +243,6 @@ def update_request(delete: Collection[str], *manifests: StoreManifest | None) ->
 
 def validate_update(path: Path, vectors: StoreManifest, index: Path, indexed: StoreManifest) -> None:
     """Raise MilcoError unless vectors were encoded and are read as those in an index. vectors, indexed: manifests."""
-    validate_kind(path, vectors)
     for name in (*fields_to_match(UPDATE), *fields_to_match(INDEX)):
         new, old = getattr(vectors, name), getattr(indexed, name)
         is_set, fix = name in fields_to_match(INDEX), "encode them as those of the index were"

@@ -1,11 +1,16 @@
 """The vectors that an index is built from and searched for: stores, matrices, and queries that were encoded before."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from milco_pyserini.console import warn
+from milco_pyserini.corpora import Document, open_corpus
+from milco_pyserini.encode.documents import SchemaReader, document_records
+from milco_pyserini.encode.parts import vector_ids
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
@@ -23,7 +28,10 @@ _CHUNK = 4096
 
 
 def open_documents(source: Any, request: IndexRequest) -> SparseDocuments:
-    """Return a vector store at a path, or open vectors; pruned if the request asks for it."""
+    """Return a vector store at a path, or open vectors; pruned, or only a shard, if the request asks for it.
+
+    Raises MilcoError for topics, and for a shard of other vectors than a vector store.
+    """
     if isinstance(source, str | Path):
         source = open_store(Path(source), request.plain, request.scale or 1.0)
     elif not hasattr(source, "manifest"):
@@ -31,17 +39,23 @@ def open_documents(source: Any, request: IndexRequest) -> SparseDocuments:
             f"an index is built from a vector store, its path, or a SparseBatch, not from {type(source).__name__}; "
             "see SparseBatch.from_scipy() and SparseBatch.from_dicts()"
         )
+    validate_kind(source.path, source.manifest)
+    if isinstance(request, BuildRequest) and request.is_shard:
+        if not isinstance(source, VectorStore):
+            rule = f"divides the parts of a vector store that milco encode wrote, which {source.path} is not"
+            raise ParameterError("shard_num", None, rule, "Index it as one.")
+        source = source.take_shard(request.shard_id, request.shard_num)
     rules = [PruningRule.parse(rule) for rule in request.prune]
     return PrunedStore(source, rules, request.views) if rules or request.views else source
 
 
-def open_shard(source: Any, request: BuildRequest) -> VectorStore:
-    """Return the parts of a vector store, or of that at a path, which a shard has. MilcoError for other vectors."""
-    store = open_store(Path(source)) if isinstance(source, str | Path) else source
-    if not isinstance(store, VectorStore):
-        rule = f"divides the parts of a vector store that milco encode wrote, which {store.path} is not"
-        raise ParameterError("shard_num", None, rule, "Index it as one.")
-    return store.take_shard(request.shard_id, request.shard_num)
+def validate_kind(path: Path, vectors: StoreManifest) -> None:
+    """Raise MilcoError for encoded topics: an index holds documents. vectors: manifest."""
+    if vectors.kind == "topics":
+        raise MilcoError(
+            f"{path} holds topics, and an index is built from documents: encode these with milco encode --corpus, or "
+            f"search for the topics with milco search --topics {path}"
+        )
 
 
 def index_query_encoder(vectors: StoreManifest, options: QueryOptions) -> "MilcoQueryEncoder":
@@ -109,18 +123,31 @@ class BatchDocuments:
 
     Args:
         batch: vectors of documents, as MilcoEncoder.encode_document() returns them.
-        ids: their docids.
+        ids: their docids, or the documents, which an index stores: Documents, dicts, or (id, text) pairs.
         encoder: the encoder that made them; queries are encoded by it. Without it, Searcher.open() needs an encoder.
+        counts: number of passages of each document, each of which has a vector; None if documents are not split.
     """
 
     path = Path("the given vectors")
 
-    def __init__(self, batch: SparseBatch, ids: Sequence[str] | None, encoder: Any) -> None:
+    def __init__(
+        self, batch: SparseBatch, ids: Sequence[Any] | None, encoder: Any, counts: Sequence[int] | None = None
+    ) -> None:
         if isinstance(encoder, str | Path):
             raise TypeError(f"encoder={str(encoder)!r}: a SparseBatch needs the encoder that made it, not its name")
         vocabulary = batch.vocabulary or (None if encoder is None else encoder.vocabulary)
         if ids is None or vocabulary is None:
             raise TypeError("a SparseBatch has no docids: pass ids=[...], and encoder=encoder if it has no vocabulary")
+        self._records: list[bytes] = []
+        about: dict[str, Any] = {}
+        if not isinstance(ids, str) and all(isinstance(item, Document | Mapping | tuple) for item in ids):
+            documents, schema = list(open_corpus(ids)), SchemaReader(str(self.path))
+            for document in documents:
+                schema.add(document)
+            vectors = np.ones(len(documents), np.int64) if counts is None else np.asarray(counts)
+            ids = vector_ids(documents, vectors, passages=counts is not None)
+            self._records = document_records(documents, ids, vectors)
+            about = {**schema.manifest_fields(), "split_passages": counts is not None or None}
         if isinstance(ids, str) or len(ids) != len(batch):
             raise ValueError(f"ids: a list with one docid for each of {len(batch):,} vectors, got {shown(str(ids))}")
         for docid in ids:
@@ -129,7 +156,7 @@ class BatchDocuments:
         self._batch = batch
         self._ids = list(ids)
         self.terms = vocabulary.terms.tolist()
-        about: dict[str, Any] = {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
+        about |= {"documents": len(ids), "english_prefix": vocabulary.english_prefix, "scale": SCALE}
         if encoder is not None:
             if self.terms != encoder.vocabulary.terms.tolist():
                 raise MilcoError(
@@ -143,6 +170,10 @@ class BatchDocuments:
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield the id and {term: impact} of every document."""
         return PrunedStore(cast(Any, self)).vectors()
+
+    def documents(self) -> Iterator[bytes]:
+        """Yield the documents that were given."""
+        return iter(self._records)
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield ids and float weights, some documents at a time."""

@@ -25,7 +25,6 @@ class HaystackRetriever:
 
     index: str
     encoder: str | None = None
-    corpus: str | None = None
     device: str = "auto"
     top_k: int = 10
     filters: dict[str, Any] | None = None
@@ -34,7 +33,7 @@ class HaystackRetriever:
     @cached_property
     def searcher(self) -> Searcher:
         """The open index."""
-        return Searcher.open(self.index, self.encoder, corpus=self.corpus, device=self.device, alpha=self.alpha)
+        return Searcher.open(self.index, self.encoder, device=self.device, alpha=self.alpha)
 
     def close(self) -> None:
         """Close the index; the next query opens it again."""

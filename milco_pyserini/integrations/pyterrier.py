@@ -152,7 +152,6 @@ class MilcoIndex(pt.Artifact):
         path: directory of the index.
         encoder: a loaded encoder, or where the index's encoder is now; unset, it is the one of the manifest.
         device, dtype: as for load_encoder().
-        corpus: where the index's documents are now, if they moved.
 
     Raises:
         MilcoError: there is no index at path, a file of it is damaged, or its engine is not available.
@@ -168,10 +167,9 @@ class MilcoIndex(pt.Artifact):
         encoder: str | Path | MilcoEncoder | None = None,
         device: str = "auto",
         dtype: str = "auto",
-        corpus: str | None = None,
     ) -> None:
         super().__init__(path)
-        self.searcher = Searcher.open(path, encoder, device=device, dtype=dtype, corpus=corpus)
+        self.searcher = Searcher.open(path, encoder, device=device, dtype=dtype)
 
     def retriever(
         self, num_results: int = 1000, batch_size: int = 64, verbose: bool = False, **options: Unpack[SearchKeywords]
@@ -265,7 +263,7 @@ class MilcoRetriever(pt.Transformer):
 
 @dataclass(eq=False)
 class MilcoTextLoader(pt.Transformer):
-    """Adds texts of documents to a frame with docno: those that the index stores, or those of its corpus.
+    """Adds texts of documents to a frame with docno: those that the index stores.
 
     Args:
         index: an open index.
@@ -285,7 +283,7 @@ class MilcoTextLoader(pt.Transformer):
         pt.validate.columns(inp, includes=["docno"])
         documents = self.index.searcher.documents(inp["docno"].unique().tolist())
         if missing := [docno for docno in inp["docno"] if docno not in documents]:
-            fix = Message("Give MilcoIndex a corpus, or build the index with {store_documents}.", store_documents=True)
+            fix = Message("Build the index with {store_documents}.", store_documents=True)
             raise MilcoError(f"the text of {missing[0]} is not available", fix)
         found = [documents[docno] for docno in inp["docno"]]
         return inp.assign(**{name: [_field(document, name) for document in found] for name in self.fields})

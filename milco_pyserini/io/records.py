@@ -135,15 +135,19 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     corpus: Annotated[Text, _CORPUS] = None
     field_rule: Annotated[Text, _CORPUS] = None
     texts: Annotated[Count | None, _CORPUS] = None
+    # Documents in the store have a digest, and, in kinds and languages, their fields and the values of lang.
+    documents_hash: Annotated[Text, _CORPUS] = None
+    store_documents: Annotated[bool | None, Agree(RESUME)] = None
     format_version: Annotated[Count | None, Agree(RESUME)] = None
     # Not compared.
     versions: dict[str, str] = {}
+    kinds: dict[str, str] | None = None
+    languages: list[str] = []
     documents: Count = 0
     terms_per_document: dict[str, float] | None = None
     empty_documents: Count | None = None
     truncated_documents: Count | None = None
     parts: list[PartRecord] = []
-    corpus_paths: list[str] | None = None
 
     @property
     def rules(self) -> list[str]:
@@ -188,10 +192,7 @@ class UpdateRecord(Record, frozen=True, kw_only=True):
     deleted: Count | None = None
     since: bool | None = None
     corpus: Text = None
-    corpus_hash: Text = None
-    corpus_paths: list[str] | None = None
     request: Text = None
-    stored_checksum: Text = None
 
 
 class IndexManifest(FilesRecord, frozen=True, kw_only=True):
@@ -221,7 +222,6 @@ class IndexManifest(FilesRecord, frozen=True, kw_only=True):
     milco_pyserini: Text = None
     lucene: Text = None
     qdrant_edge: Text = None
-    corpus_paths: list[str] | None = None
     updates: list[UpdateRecord] = []
     detects_languages: bool | None = None
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +12,6 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
 from milco_pyserini.index.documents import LANGUAGE
-from milco_pyserini.index.lookup import CorpusDocStore, open_doc_store
 from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
@@ -35,7 +34,6 @@ class SearchedIndex:
     Args:
         queries: how queries are encoded.
         settings: settings of the engine for these searches, such as {"query_cut": 20}.
-        corpus: where the index's documents are now, if they moved.
     """
 
     def __init__(
@@ -43,20 +41,15 @@ class SearchedIndex:
         index: Index,
         queries: QueryOptions | None = None,
         settings: Mapping[str, Any] | None = None,
-        corpus: str | None = None,
     ) -> None:
         self.options = queries or QueryOptions()
         self._state = manifest_state(index.path)
         self.index, self.engine_searcher = index.open_searcher(settings)
-        self._corpus = corpus
         self._settings = settings
         # torch keeps a team of threads for each thread that encodes.
         self._encoding = threading.Lock()
-        try:
-            self.lookup: DocStore | None = open_doc_store(self.index, self.engine_searcher, corpus)
-        except BaseException:
-            self.engine_searcher.close()
-            raise
+        is_stored = self.engine_searcher.fields is not None
+        self.lookup: DocStore | None = self.engine_searcher.documents if is_stored else None
 
     def close(self) -> None:
         """Close the index and free the encoder; a second call has no effect."""
@@ -69,7 +62,7 @@ class SearchedIndex:
         options = self.options
         if options.query_encoder is None and self.query_encoder is not None:
             options = replace(options, encoder=self.query_encoder.encoder)
-        return SearchedIndex(open_index(self.index.path), options, self._settings, self._corpus)
+        return SearchedIndex(open_index(self.index.path), options, self._settings)
 
     def refreshed(self) -> "SearchedIndex":
         """Return the index as it is now if an update has changed it, or else this one, which stays open.
@@ -127,14 +120,8 @@ class SearchedIndex:
 
     @property
     def has_documents(self) -> bool:
-        """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
-        return bool(self.lookup.corpora) if isinstance(self.lookup, CorpusDocStore) else self.lookup is not None
-
-    @contextlib.contextmanager
-    def cached_documents(self) -> Iterator[None]:
-        """Keep all documents of the corpus in a temporary database within the block, for very many searches."""
-        with self.lookup.cached() if isinstance(self.lookup, CorpusDocStore) else contextlib.nullcontext():
-            yield
+        """True if the index stores its documents."""
+        return self.lookup is not None
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the available documents by docid."""

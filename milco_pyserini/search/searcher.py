@@ -1,7 +1,7 @@
 """Search one index or several by texts: queries are encoded as the documents were, and hits of several are fused."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -38,10 +38,9 @@ class Searcher:
     ...     for hit in searcher.search("Wer entdeckte das Penicillin?", k=3):
     ...         print(hit.docid, hit.score, hit.text, hit.by_index)
 
-    The encoder is loaded when the first text is searched for. Documents of hits are those that the index stores, or are
-    read from the corpus that it was made of, if that is on this machine; of several indexes, from the first that has
-    them. Several threads may share a searcher: they search at the same time, and encode their queries one after the
-    other.
+    The encoder is loaded when the first text is searched for. Documents of hits are those that the index stores; of
+    several indexes, each is from the first that has it. Several threads may share a searcher: they search at the same
+    time, and encode their queries one after the other.
 
     Args:
         indexes: open indexes, or searchers of them; close() closes them.
@@ -114,7 +113,6 @@ class Searcher:
         dtype: str = "auto",
         alpha: float | None = None,
         settings: Mapping[str, Any] | None = None,
-        corpus: str | Path | None = None,
         query_encoder: "str | Path | MilcoEncoder | None" = None,
         fuse: str | None = None,
         weights: Sequence[float] | None = None,
@@ -128,7 +126,6 @@ class Searcher:
             dtype: auto, fast, float32, bfloat16 or int8.
             alpha: weigh the views of queries: alpha x pivot + (1 - alpha) x source, alpha from 0 to 1.
             settings: settings of the engine, such as {"query_cut": 20} for seismic.
-            corpus: where the index's documents are now, if they moved.
             query_encoder: another encoder of queries, such as an English SPLADE, whose English pieces are those of the
                 index; only English terms are searched.
             fuse, weights: of several indexes, as for Searcher().
@@ -140,7 +137,7 @@ class Searcher:
         if not isinstance(path, str | Path | Sequence):
             raise TypeError(f"Searcher.open() expects the directory of an index or a list of them, not {path!r}")
         paths = [path] if isinstance(path, str | Path) else path
-        of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
+        of_one = {"encoder": encoder, "alpha": alpha, "settings": settings}
         for name, value in (of_one | {"query_encoder": query_encoder}).items():
             if value is not None and paths is path:
                 raise ParameterError(name, None, "is for one index", "Open each, and pass them to Searcher().")
@@ -148,8 +145,7 @@ class Searcher:
         with ExitStack() as opened:
             indexes = []
             for place in paths:
-                index = open_index(place)
-                indexes.append(SearchedIndex(index, queries, settings, None if corpus is None else str(corpus)))
+                indexes.append(SearchedIndex(open_index(place), queries, settings))
                 opened.callback(indexes[-1].close)
             searcher = cls(indexes, fuse, weights)
             opened.pop_all()
@@ -208,19 +204,8 @@ class Searcher:
 
     @property
     def has_documents(self) -> bool:
-        """True if the texts of hits are available. Reading them may show that a corpus is another one: then False."""
+        """True if one of the indexes stores its documents."""
         return any(index.has_documents for index in self.indexes)
-
-    @contextmanager
-    def cached_documents(self) -> Iterator[None]:
-        """Keep all documents of the corpora in temporary databases within the block, for very many searches."""
-        with ExitStack() as stack:
-            for index in self.indexes:
-                stack.enter_context(index.cached_documents())
-                if index.engine_searcher.fields is not None:
-                    # It stores its documents: of those behind it, few are looked up.
-                    break
-            yield
 
     def documents(self, docids: Sequence[str]) -> "Mapping[str, Document]":
         """Return the available documents by docid, each from the first index that has it."""

@@ -64,7 +64,8 @@ def read_topics(name: str, index: Index, queries: QueryOptions = DEFAULT_QUERIES
         from milco_pyserini.corpora import open_topics
 
         records = list(open_topics(name))
-        if path.is_file() and str(path.resolve()) in (index.manifest.corpus_paths or []):
+        corpus = Path(index.vectors.corpus or "")
+        if path.is_file() and corpus.is_file() and path.samefile(corpus):
             warn(f"{name} is the corpus of {index.path}: its documents are searched for as queries")
         topics = SearchTopics([record.id for record in records], texts=[record.text for record in records], name=name)
     if not topics.ids:

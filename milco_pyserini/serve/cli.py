@@ -37,7 +37,7 @@ class ServeOptions:
     memory: Path | None = option(
         None,
         metavar="DIR",
-        excludes=("index", "fuse", "corpus"),
+        excludes=("index", "fuse"),
         help="notes of agents, a new directory or one that agents have written: tools to remember, recall and forget",
     )
     request: SearchRequest = options_of(SearchRequest, "fuse", "weights", "alpha")
@@ -78,13 +78,6 @@ class ServeOptions:
     )
     threads: int = option(2, group=_WORK, minimum=1, maximum=MAX_THREADS, help="threads that search")
     queue: int = option(128, group=_WORK, minimum=1, metavar="N", help="requests in progress; further ones get a 503")
-    corpus: str | None = option(
-        None,
-        group=_SOURCES,
-        metavar="NAME|PATH",
-        excludes=("fuse",),
-        help="current location of the index's documents (default: where they were encoded)",
-    )
     encoder: str | None = option(
         None,
         group=_SOURCES,

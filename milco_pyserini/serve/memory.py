@@ -23,6 +23,7 @@ from milco_pyserini.explain.terms import Term
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.exact import Exact
 from milco_pyserini.index.update import locked_index
+from milco_pyserini.index.vectors import BatchDocuments
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.io.files import is_taken
 from milco_pyserini.io.manifest import MANIFEST, write_checked
@@ -61,7 +62,7 @@ def open_memory(path: str | Path, encoder: str | Path | None = None) -> Index:
         nothing = SparseBatch.from_dicts([], loaded.vocabulary)
         with locked_index(path):
             if not is_taken(path):
-                Index.build(nothing, path, Exact(), ids=[], encoder=loaded, store_documents=True, corpus=[])
+                Index.build(nothing, path, Exact(), ids=[], encoder=loaded, store_documents=True)
     with locked_index(path):
         index = open_index(path)
         if index.manifest.engine != Exact.name or index.manifest.fields is None or index.shards:
@@ -180,8 +181,7 @@ class Memory:
         if not vectors.lengths()[0]:
             raise ParameterError("text", shown(note.text), "has no term by which it could be found")
         if all(len(vectors.view(view).columns) for view in encoder.views):
-            ids = [f"{note.id}{PASSAGE_DELIMITER}{number}" for number in range(len(passages))]
-            index.update(vectors, ids=ids, encoder=encoder, corpus=[note])
+            index.update(BatchDocuments(vectors, [note], encoder, [len(passages)]))
         else:
             # A batch is taken for one of the views in which it has terms.
             index.update([note], encoder=encoder)

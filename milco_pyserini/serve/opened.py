@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from milco_pyserini.corpora import open_topics
-from milco_pyserini.corpora.catalog import local_corpus_name
+from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.encode.contract import MilcoQueryEncoder
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
@@ -111,8 +111,7 @@ class IndexSnapshot:
         self.about = IndexDescription.of(searcher, self.primary)
         self._manifests = manifests
         self._users = 1
-        self._documents = contextlib.ExitStack()
-        self._documents.enter_context(searcher.cached_documents())
+        self._open = contextlib.ExitStack()
 
     @classmethod
     def open(cls, path: str | Path | Sequence[str | Path], **options: Any) -> Self:
@@ -132,7 +131,7 @@ class IndexSnapshot:
         with contextlib.ExitStack() as stack:
             stack.callback(searcher.close)
             opened = cls(searcher, manifests)
-            opened._documents.callback(stack.pop_all().close)
+            opened._open.callback(stack.pop_all().close)
         return opened
 
     def reopened(self) -> Self:
@@ -165,7 +164,7 @@ class IndexSnapshot:
         """Close the index if this was its last user; a searcher that was given stays open."""
         self._users -= 1
         if not self._users:
-            self._documents.close()
+            self._open.close()
 
 
 def example_queries(vectors: StoreManifest) -> list[str]:
@@ -173,16 +172,16 @@ def example_queries(vectors: StoreManifest) -> list[str]:
 
     These are the sample's, or those of the first file next to the corpus that is named queries or topics.
     """
-    name = local_corpus_name(vectors)
-    if name is None or vectors.plain:
-        return []
+    name = vectors.corpus or ""
     path = Path(name)
-    if path.exists():
+    if name and path.exists():
         directory = path if path.is_dir() else path.parent
         files = sorted(file for file in directory.iterdir() if file.is_file() and _TOPICS.match(file.name))
         if not files:
             return []
         name = str(files[0])
+    elif name not in BENCHMARKS["sample"].corpora:
+        return []
     try:
         queries = [query.text for query in islice(open_topics(name), 1000)]
     except MilcoError:

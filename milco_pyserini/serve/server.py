@@ -78,7 +78,7 @@ def serve(
         access_log: a file to which a line of JSON is appended for every request; "-" for stdout (default: no log).
         trust_proxy: addresses and networks of proxies, which state a client's address in X-Forwarded-For.
         memory: the index is a memory, which open_memory() returned: agents write it.
-        opened: as for Searcher.open(): encoder, alpha, corpus, device, dtype; fuse and weights.
+        opened: as for Searcher.open(): encoder, alpha, device, dtype; fuse and weights.
 
     Raises:
         MilcoError: the port is in use, the token is missing or short, or the log cannot be written: before the encoder

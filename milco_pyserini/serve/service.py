@@ -334,7 +334,7 @@ class SearchService:
         if document is None:
             index = opened.about.name
             if not searcher.has_documents:
-                raise UnknownDocument(f"the documents of {index} are not on this machine: only docids are known")
+                raise UnknownDocument(f"{index} does not store its documents: only docids are known")
             raise UnknownDocument(f"{index} has no document {shown(docid)}")
         return replace(document, id=docid)
 

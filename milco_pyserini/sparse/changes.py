@@ -1,5 +1,6 @@
 """Find which documents of a vector store differ from those of an older one."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,13 +16,14 @@ from milco_pyserini.sparse.store import VectorStore
 class OlderVectors:
     """Digests of the vectors of an older store: a newer one asks for each of its documents, and deletes the rest.
 
-    documents: the store, pruned or not; None for one without documents. empty: how many of these have no terms.
+    documents: the store, pruned or not; None for one without documents. is_stored: documents are compared, too. empty:
+    how many of these have no terms.
     """
 
-    def __init__(self, documents: Any) -> None:
+    def __init__(self, documents: Any, is_stored: bool = False) -> None:
         self.empty = 0
         self._digests: dict[str, int] = {}
-        for names, _, content in () if documents is None else vector_bytes(documents):
+        for names, _, content in () if documents is None else vector_bytes(documents, is_stored):
             for docid, vector in zip(names, content, strict=True):
                 if vector is None:
                     self.empty += 1
@@ -40,16 +42,33 @@ class OlderVectors:
         return sorted(self._digests)
 
 
-def vector_bytes(documents: Any) -> Iterator[tuple[list[str], SparseBatch, list[bytes | None]]]:
-    """Yield ids, vectors, and each vector's columns and impacts as bytes; None for one without terms."""
+def vector_bytes(
+    documents: Any, is_stored: bool = False
+) -> Iterator[tuple[list[str], SparseBatch, list[bytes | None]]]:
+    """Yield ids, vectors, and each vector's columns and impacts as bytes; None for one without terms.
+
+    is_stored: the bytes of the document are added; to those of a passage that of its document.
+    """
+    texts = _texts(documents) if is_stored else itertools.repeat(b"")
     for names, batch in documents.batches():
         kept, impacts = quantize(batch, documents.manifest.scale)
         starts, stops = kept.indptr[:-1].tolist(), kept.indptr[1:].tolist()
         pairs = np.stack([kept.columns.astype(np.int32), impacts], 1)
         content = [
-            pairs[start:stop].tobytes() if stop > start else None for start, stop in zip(starts, stops, strict=True)
+            pairs[start:stop].tobytes() + text if stop > start else None
+            for start, stop, text in zip(starts, stops, texts, strict=False)
         ]
         yield names, batch, content
+
+
+def _texts(documents: Any) -> Iterator[bytes]:
+    text = b""
+    for record in documents.documents():
+        # A further passage has only its own id, and that of the first.
+        text = record if documents.manifest.split_passages is not True or b',"contents":' in record else text
+        yield text
+    # A store of version 0.4 has none.
+    yield from itertools.repeat(b"")
 
 
 def differing_parts(old: VectorStore, new: VectorStore) -> tuple[VectorStore, VectorStore]:

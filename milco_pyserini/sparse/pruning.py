@@ -122,6 +122,10 @@ class PrunedStore:
         """Term of each column, as in the store."""
         return self._store.terms
 
+    def documents(self) -> Iterator[bytes]:
+        """Yield what the store holds next to every vector, in their order."""
+        return self._store.documents()
+
     def vectors(self) -> Iterator[tuple[str, dict[str, int]]]:
         """Yield every document's id and {term: impact}; impacts are >= 1."""
         for names, batch in self.batches():

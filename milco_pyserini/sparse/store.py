@@ -32,7 +32,7 @@ from milco_pyserini.io.manifest import (
     validate_files,
     validate_size,
 )
-from milco_pyserini.io.records import FileRecord, PartRecord, StoreManifest, VocabularyRecord
+from milco_pyserini.io.records import FileRecord, StoreManifest, VocabularyRecord
 from milco_pyserini.options import validate_number
 from milco_pyserini.sparse.batch import SparseBatch, row_pointers, validate_finite
 from milco_pyserini.sparse.json_vectors import json_vectors
@@ -179,6 +179,23 @@ class VectorStore:
             raise MilcoError(f"{path}: term {error} is not in {VOCABULARY}. {_FIX}") from None
         return [docid for docid, _ in parsed], replace(batch, weights=batch.weights / np.float32(self.manifest.scale))
 
+    def documents(self) -> Iterator[bytes]:
+        """Yield the JSON object next to every vector, in their order: id, title, contents and fields of a document.
+
+        A further passage of a document has the id of the first, as passage. A store without documents has only ids, or
+        nothing (Parquet).
+        """
+        for path, content in self.read_parts():
+            if path.suffix == ".parquet":
+                yield from read_parquet_documents(path, content)
+            else:
+                for line in content.splitlines():
+                    # No string in JSON contains an unescaped quote, so the first place is that of the field.
+                    head, vector, _ = line.partition(_VECTOR)
+                    if not vector:
+                        raise MilcoError(f"{path}: a line has no vector. {_FIX}")
+                    yield head + b"}"
+
     def load(self) -> tuple[list[str], SparseBatch]:
         """Return all document ids and their vectors, float weights, in memory."""
         batches = list(self.batches())
@@ -228,6 +245,13 @@ class PlainStore:
         for path in self.files:
             for where, record in read_jsonl(path, numbered_lines(path)):
                 yield _docid(record["id"], where), self._impacts(record["vector"], where)
+
+    def documents(self) -> Iterator[bytes]:
+        """Yield the JSON object of every document without its vector, in their order."""
+        for path in self.files:
+            for where, record in read_jsonl(path, numbered_lines(path)):
+                del record["vector"]
+                yield orjson.dumps(record | {"id": _docid(record["id"], where)})
 
     def batches(self) -> Iterator[tuple[list[str], SparseBatch]]:
         """Yield document ids and weights (impact / scale), as one view over the terms so far, see terms."""
@@ -323,11 +347,6 @@ def shard_span(parts: int, shard_id: int, shard_num: int) -> slice:
     return slice(parts * shard_id // shard_num, parts * (shard_id + 1) // shard_num)
 
 
-def texts_before(parts: Sequence[PartRecord], shard_id: int, shard_num: int) -> int:
-    """Return the number of texts in the parts of a store before those of a shard, as far as they state it."""
-    return sum(part.texts for part in parts[: shard_span(len(parts), shard_id, shard_num).start])
-
-
 def read_vocabulary(directory: Path, files: Iterable[FileRecord]) -> Vocabulary:
     """Read the terms of the columns. Raises DamagedError if a listed file of the directory is not what was written."""
     validate_files(directory, files, content=sys.maxsize)
@@ -353,34 +372,40 @@ def write_jsonl(
     batch: SparseBatch,
     vocabulary: Vocabulary,
     scale: float,
-    contents: Sequence[str] | None = None,
+    records: Sequence[bytes] | None = None,
 ) -> SparseBatch:
     """Write one part as JSONL, quantized; return the vectors without the entries that round to 0.
 
-    contents: the texts of topics, by which plain Pyserini finds a query's vector; documents are written without.
+    records: the JSON object to store next to each vector, with its id (default: without contents).
     """
     kept, impacts = quantize(batch, scale)
     vectors = json_vectors(kept.indptr, kept.columns, impacts, vocabulary.terms, vocabulary.json_keys)
-    write_vectors(handle, ids, (b"%b%b}\n" % (_VECTOR, vector) for vector in vectors), contents)
+    write_vectors(handle, ids, (b"%b%b}\n" % (_VECTOR, vector) for vector in vectors), records)
     return kept
 
 
 def split_jsonl(content: bytes) -> list[bytes]:
     """Return the lines of a JSONL part from the vector on, for write_vectors()."""
-    # No string in JSON contains an unescaped quote, so the first place is that of the field.
     return [line[line.index(_VECTOR) :] for line in content.splitlines(keepends=True)]
 
 
 def write_vectors(
-    handle: IO[bytes], ids: Sequence[str], vectors: Iterable[bytes], contents: Sequence[str] | None = None
+    handle: IO[bytes], ids: Sequence[str], vectors: Iterable[bytes], records: Sequence[bytes] | None = None
 ) -> None:
-    """Write vectors, such as split_jsonl() returned with other ids and contents, as write_jsonl() does."""
-    for name, text, vector in zip(ids, contents or [""] * len(ids), vectors, strict=True):
-        handle.write(orjson.dumps({"id": name, "contents": text})[:-1] + vector)
+    """Write vectors, such as split_jsonl() returned with other ids and records, as write_jsonl() does."""
+    if records is None:
+        records = [orjson.dumps({"id": docid, "contents": ""}) for docid in ids]
+    for record, vector in zip(records, vectors, strict=True):
+        handle.write(record[:-1] + vector)
 
 
-def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> None:
-    """Write one part as Parquet: id string, columns list<int32>, weights list<float32>."""
+def write_parquet(
+    handle: IO[bytes], ids: Sequence[str], batch: SparseBatch, records: Sequence[bytes] | None = None
+) -> None:
+    """Write one part as Parquet: id string, columns list<int32>, weights list<float32>.
+
+    records: the JSON object to store next to each vector: document string.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -390,6 +415,7 @@ def write_parquet(handle: IO[bytes], ids: Sequence[str], batch: SparseBatch) -> 
             "id": pa.array(ids, pa.string()),
             "columns": pa.LargeListArray.from_arrays(offsets, pa.array(batch.columns)),
             "weights": pa.LargeListArray.from_arrays(offsets, pa.array(batch.weights)),
+            **({} if records is None else {"document": pa.array(records, pa.binary()).cast(pa.string())}),
         }
     )
     parquet.write_table(table, handle, compression="zstd", write_page_checksum=True)
@@ -401,7 +427,8 @@ def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator
     from pyarrow import ArrowException, BufferReader
 
     try:
-        for group in parquet.ParquetFile(BufferReader(content), page_checksum_verification=True).iter_batches():
+        file = parquet.ParquetFile(BufferReader(content), page_checksum_verification=True)
+        for group in file.iter_batches(columns=["id", "columns", "weights"]):
             ids, columns = group.column("id").to_pylist(), group.column("columns")
             indptr = row_pointers(columns.value_lengths().to_numpy())
             numbers, values = columns.flatten().to_numpy(), group.column("weights").flatten().to_numpy()
@@ -411,6 +438,16 @@ def read_parquet(path: Path, content: bytes, vocabulary: Vocabulary) -> Iterator
             yield ids, SparseBatch(indptr, numbers, values, vocabulary.english_size, vocabulary)
     except (ArrowException, OSError) as error:
         raise MilcoError(f"{path} cannot be read: {error}") from error
+
+
+def read_parquet_documents(path: Path, content: bytes) -> Iterator[bytes]:
+    """Yield the documents of a Parquet part; none of one that version 0.4 wrote."""
+    parquet = _parquet(path)
+    from pyarrow import BufferReader
+
+    for group in parquet.ParquetFile(BufferReader(content)).iter_batches(columns=["document"]):
+        for document in group.column("document") if group.num_columns else ():
+            yield document.as_py().encode()
 
 
 def _parquet(path: Path) -> Any:

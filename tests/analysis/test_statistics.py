@@ -1,7 +1,6 @@
 """Statistics of vector stores, and their reports."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from synthetic_stores import NASTY, synthetic_batch, vocabulary, write_plain, wr
 from milco_pyserini.analysis.cli import main
 from milco_pyserini.analysis.statistics import token_kind
 from milco_pyserini.cli.encode import main as encode
+from milco_pyserini.corpora import Document
 from milco_pyserini.corpora.sample import ROOT
-from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.sparse import SparseBatch, open_store
 
@@ -127,23 +126,12 @@ def test_one_id_without_a_language_makes_all_languages_unknown(report: Callable[
 
 
 def test_lengths_are_counted_in_the_encoders_tokens(report: Callable[..., dict], encoded: Path) -> None:
-    """The texts are at the path in the manifest; at most ten bins have all documents."""
+    """The texts are those in the store; at most ten bins have all documents."""
     length = report(encoded / "vectors")["length"]
-    assert (length["documents"], length["without_text"], length["same_texts"]) == (24, 0, True)
+    assert length["documents"] == 24
     assert sum(each["documents"] for each in length["bins"]) == 24
     assert all(before["to"] < after["from"] for before, after in zip(length["bins"], length["bins"][1:], strict=False))
     assert -1 <= length["correlation"]["both"]["spearman"] <= 1
-
-
-def test_texts_in_another_order_are_found_by_id(report: Callable[..., dict], encoded: Path, tmp_path: Path) -> None:
-    """Missing texts are counted, and a different corpus is reported."""
-    lines = [line for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open(encoding="utf-8")]
-    (tmp_path / "turned.jsonl").write_text("".join(lines[::-1]), encoding="utf-8")
-    whole, turned = report(encoded / "vectors"), report(encoded / "vectors", "--corpus", "turned.jsonl")
-    assert turned["length"]["bins"] == whole["length"]["bins"]
-    (tmp_path / "fewer.jsonl").write_text("".join(lines[3:]), encoding="utf-8")
-    fewer = report(encoded / "vectors", "--corpus", "fewer.jsonl")["length"]
-    assert (fewer["documents"], fewer["without_text"], fewer["same_texts"]) == (21, 3, False)
 
 
 def test_lengths_end_at_the_maximum_length(report: Callable[..., dict], encoded: Path) -> None:
@@ -154,7 +142,8 @@ def test_lengths_end_at_the_maximum_length(report: Callable[..., dict], encoded:
     cut, split = report("cut"), report("split")
     assert cut["length"]["truncated"] > 0
     assert cut["length"]["tokens"]["max"] == split["length"]["tokens"]["max"] == 12
-    assert (split["unit"], split["length"]["without_text"], split["length"]["truncated"]) == ("passages", 0, 0)
+    assert (split["unit"], split["length"]["truncated"]) == ("passages", 0)
+    assert split["length"]["documents"] == split["documents"]
     assert split["documents"] > cut["documents"] == 24
 
 
@@ -162,15 +151,15 @@ def test_texts_of_other_encoders_have_lengths(report: Callable[..., dict], encod
     """In tokens of their own tokenizer; another tokenizer is an error."""
     directory, corpus = str(GOLDEN / "en_lsr"), str(encoded / "corpus")
     assert encode(["--corpus", corpus, "--encoder", directory, "--output", "v", "--device", "cpu"]) == 0
-    value = report("v", "--corpus", corpus)
-    assert (value["length"]["documents"], value["length"]["same_texts"]) == (24, True)
+    value = report("v")
+    assert value["length"]["documents"] == 24
     assert list(value["length"]["correlation"]) == ["pivot"]
     texts = [json.loads(line) for code in LANGUAGES for line in (encoded / "corpus" / f"{code}.jsonl").open()]
     tokens = Checkpoint.open(directory).tokenizer.ids(
         [f"{text.get('title', '')} {text['text']}".strip() for text in texts]
     )
     assert value["length"]["tokens"]["max"] == min(max(map(len, tokens)), open_store(Path("v")).manifest.max_length)
-    assert main(["statistics", "--vectors", "v", "--corpus", corpus, "--encoder", str(GOLDEN / "m_encoder")]) == 2
+    assert main(["statistics", "--vectors", "v", "--encoder", str(GOLDEN / "m_encoder")]) == 2
 
 
 def test_pruning_and_a_single_view_are_reported(stats: Stats, report: Callable[..., dict], encoded: Path) -> None:
@@ -196,23 +185,20 @@ def test_external_vectors_have_terms_without_views(stats: Stats, report: Callabl
 
 def test_lengths_of_external_vectors_need_an_encoder(stats: Stats, report: Callable[..., dict], tmp_path: Path) -> None:
     """Their tokens are not known otherwise."""
-    write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}})
-    (tmp_path / "corpus.tsv").write_text("a\tone two three\nb\tone\n")
-    code, _, err = stats("plain.jsonl", "--plain", "--corpus", "corpus.tsv")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "--encoder" in err
-    length = report("plain.jsonl", "--plain", "--corpus", "corpus.tsv", "--encoder", TINY)["length"]
-    assert (length["documents"], length["same_texts"]) == (2, None)
+    documents = [Document("a", "", "one two three"), Document("b", "", "one")]
+    write_plain(tmp_path / "plain.jsonl", {"a": {"x": 3, "y": 1}, "b": {"x": 2}}, documents)
+    assert report("plain.jsonl", "--plain")["length"] is None
+    length = report("plain.jsonl", "--plain", "--encoder", TINY)["length"]
+    assert length["documents"] == 2 and length["tokens"]["max"] > length["tokens"]["min"]
 
 
 def test_missing_texts_skip_only_the_lengths(stats: Stats, encoded: Path, tmp_path: Path) -> None:
     """The reason is on stderr."""
-    shutil.copytree(encoded / "vectors", tmp_path / "v")
-    manifest = read_checked(tmp_path / "v" / "manifest.json")
-    write_checked(tmp_path / "v" / "manifest.json", manifest | {"corpus": "miracl-ar", "corpus_paths": []})
+    made = ["--corpus", str(encoded / "corpus"), "--encoder", TINY, "--device", "cpu"]
+    assert encode([*made, "--output", "v", "--no-store"]) == 0
     code, out, err = stats("v")
     assert code == 0
-    assert "corpus miracl-ar" in err
+    assert "v does not hold the texts" in err
     assert "length in tokens" not in out
 
 
@@ -261,9 +247,8 @@ def test_tokens_are_classified(piece: str, word_begins: bool, kind: str) -> None
     [
         (["--vectors", "nothing"], "no vectors at nothing"),
         (["--vectors", "v", "--scale", "2"], "--scale requires --plain"),
-        (["--vectors", "v", "--corpus", "nowhere.jsonl"], "nowhere.jsonl: no such file or directory"),
-        (["--vectors", "v", "--corpus", "sample", "--encoder", "nobody"], "no encoder at 'nobody'"),
-        (["--vectors", "v", "--corpus", "sample", "--encoder", TINY], "has other tokens than v"),
+        (["--vectors", "v", "--encoder", "nobody"], "no encoder at 'nobody'"),
+        (["--vectors", "v", "--encoder", TINY], "has other tokens than v"),
         (["--vectors", "v", "--format", "csv"], "--format csv: must be one of"),
     ],
 )
@@ -272,16 +257,9 @@ def test_bad_input_is_one_line_before_anything_is_read(
 ) -> None:
     """Exit code 2, nothing on stdout."""
     monkeypatch.chdir(tmp_path)
-    write_store(tmp_path / "v", *synthetic_batch(20))
+    ids, batch = synthetic_batch(20)
+    write_store(tmp_path / "v", ids, batch, documents=[Document(docid, "", "text") for docid in ids])
     assert main(["statistics", *arguments]) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err.count("\n")) == ("", 1)
     assert message in shown.err
-
-
-def test_a_corpus_of_other_documents_is_an_error(stats: Stats, encoded: Path, tmp_path: Path) -> None:
-    """If --corpus names it."""
-    (tmp_path / "other.tsv").write_text("x\ttext\n")
-    code, out, err = stats(encoded / "vectors", "--corpus", "other.tsv")
-    assert (code, out) == (2, "")
-    assert "--corpus other.tsv" in err

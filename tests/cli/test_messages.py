@@ -72,7 +72,7 @@ MESSAGES = {
         "milco index: error: only version 0.3 builds and reads indexes of engine bm25. BM25 is an encoder: milco "
         "encode --encoder bm25"
     ),
-    "index --corpus docs.tsv": "milco index: error: which --vectors? there are vectors/a, vectors/b",
+    "index --no-store": "milco index: error: which --vectors? there are vectors/a, vectors/b",
     "index --vectors vectors/a --engine exact --prune top-k:3": (
         "milco index: error: indexes/a.exact was begun without --prune, not with --prune top-k:3. Choose "
         "another --output, or start over with --overwrite."

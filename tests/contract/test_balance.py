@@ -15,7 +15,6 @@ from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.protocol import EngineSearcher, Hits
 from milco_pyserini.request import Balance
-from milco_pyserini.sparse import open_store
 
 KINDS = [kind for kind in STORED_INDEXES if kind.values[0] != "qdrant-stored"]
 KINDS += [pytest.param(f"{kind.values[0]}{SHARDS}", marks=kind.marks) for kind in KINDS]
@@ -142,8 +141,8 @@ def test_a_young_collection_is_balanced(engine: str, tmp_path: Path) -> None:
     documents = [
         Document(docid, "", "text", {"lang": languages[docid]} if docid in languages else {}) for docid in vectors
     ]
-    source = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
-    index = Index.build(source, tmp_path / "index", engine, store_documents=True, corpus=documents)
+    source = write_plain(tmp_path / "vectors.jsonl", vectors, documents)
+    index = Index.build(source, tmp_path / "index", engine, store_documents=True, plain=True)
     with index.searcher() as searcher:
         (hits,) = searcher.search([{"x": 1.0}], 5, balance=Balance("lang"))
         assert hits.docids == ["d", "a", "b", "c"]

@@ -5,11 +5,12 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from built import DOCUMENTS, INDEXES, SHARDED_INDEXES, STORED_INDEXES, Built, answers, queries_for, stored_documents
-from synthetic_stores import synthetic_batch
+from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, build_index, find_engine, open_index
@@ -178,13 +179,15 @@ def test_engines_of_version_0_3_are_one_error(built: Built, tmp_path: Path, name
 @pytest.mark.parametrize("kind", STORED_INDEXES)
 def test_changed_fields_are_another_request(built: Built, kind: str, tmp_path: Path) -> None:
     """The vectors are the same, what the index stores is not."""
-    documents, engine = stored_documents(), kind.removesuffix("-stored")
+    documents, engine, (ids, batch) = stored_documents(), kind.removesuffix("-stored"), synthetic_batch(DOCUMENTS)
 
-    def build() -> Index:
-        store = built.path("parquet")
-        return Index.build(store, tmp_path / "index", engine, store_documents=True, corpus=documents)
+    def build(name: str, **options: Any) -> Index:
+        return Index.build(tmp_path / name, tmp_path / "index", engine, **options)
 
-    assert build() == build()
+    write_store(tmp_path / "vectors", ids, batch, documents=documents)
+    assert build("vectors") == build("vectors")
     documents[0].fields["lang"] = "changed"
-    with pytest.raises(MilcoError, match="index was begun with stored_checksum"):
-        build()
+    write_store(tmp_path / "changed", ids, batch, documents=documents)
+    for name, options in (("changed", {}), ("vectors", {"store_documents": False})):
+        with pytest.raises(MilcoError, match="index was begun with"):
+            build(name, **options)

@@ -86,8 +86,8 @@ def test_what_is_closed_is_one_error(index: Index, encoder: MilcoEncoder) -> Non
             call()
 
 
-def test_a_searcher_that_cannot_be_opened_leaves_nothing_open(index: Index, encoder: MilcoEncoder) -> None:
-    """The corpus is looked for when the index is open already."""
-    with pytest.raises(MilcoError):
-        Searcher.open(index.path, encoder, corpus="no such corpus")
+def test_a_searcher_that_cannot_be_opened_leaves_nothing_open(index: Index) -> None:
+    """That one is given twice is seen when it is open already."""
+    with pytest.raises(MilcoError, match="given twice"):
+        Searcher.open([index.path, index.path], fuse="rrf")
     assert str(index.path) not in Path("/proc/self/maps").read_text()

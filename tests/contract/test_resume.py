@@ -172,15 +172,24 @@ def test_a_store_to_reuse_must_be_intact(
 def test_a_store_of_version_0_3_is_complete_and_reused(
     corpus: Path, changed: Path, old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its manifest has no variants of the views; the same command does not encode it again."""
-    store = shutil.copytree(old / "jsonl", tmp_path / "old")
+    """Its manifest has no variants of the views, and it holds no documents: a new one gets them without the model."""
+    store = tmp_path / "old"
+    assert encode(corpus, store, *FORMATS["jsonl"], "--no-store") == 0
     manifest = read_checked(store / "manifest.json")
-    for name in (*VIEW_VARIANTS, "corpus_paths"):
+    for name in (*VIEW_VARIANTS, "store_documents"):
         manifest.pop(name, None)
     write_checked(store / "manifest.json", manifest)
     before = content(store)
-    assert encode(corpus, store, *FORMATS["jsonl"]) == 0
+    assert encode(corpus, store, *FORMATS["jsonl"], "--no-store") == 0
     assert content(store) == before
+    capsys.readouterr()
+    assert encode(corpus, store, *FORMATS["jsonl"]) == 2
+    assert f"was begun without the texts and fields of its documents. Choose another --output with --reuse {store}" in (
+        capsys.readouterr().err
+    )
+    assert encode(corpus, tmp_path / "texts", *FORMATS["jsonl"], "--reuse", str(store)) == 0
+    assert "Encoded 0 documents" in capsys.readouterr().err
+    assert content(tmp_path / "texts") == content(old / "jsonl")
     assert main(["verify", str(store)]) == 0
     capsys.readouterr()
     assert encode(changed, tmp_path / "new", *FORMATS["jsonl"], "--reuse", str(store)) == 0

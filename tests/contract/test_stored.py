@@ -2,22 +2,20 @@
 
 import shutil
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 from built import DOCUMENTS, FILTERS, INDEXES, STORED, STORED_INDEXES, Built, passes, queries_for, stored_documents
-from synthetic_stores import synthetic_batch, write_plain, write_store
+from synthetic_stores import synthetic_batch, vocabulary, write_plain, write_store
 
 from milco_pyserini.corpora import Document
-from milco_pyserini.corpora.collection import TextDigest
+from milco_pyserini.encode.documents import SchemaReader
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Index, build_index, find_engine, open_index
-from milco_pyserini.index.directory import write_index
-from milco_pyserini.index.documents import CorpusDocuments, filter_text
-from milco_pyserini.request import BuildRequest
-from milco_pyserini.sparse import open_store
+from milco_pyserini.index import Index, open_index
+from milco_pyserini.index.documents import filter_text
+from milco_pyserini.sparse import SparseBatch, VectorStore
 
 LONG = "x" * 2000
 
@@ -156,9 +154,8 @@ def test_ranges_of_many_values_miss_no_document_after_deletes(
     monkeypatch.setattr("milco_pyserini.index.protocol.MAX_VALUES", 4)
     ids = [f"d{number}" for number in range(9)]
     documents = [Document(docid, "", "text", {"stamp": 100 + number}) for number, docid in enumerate(ids)]
-    source = open_store(write_plain(tmp_path / "vectors.jsonl", {docid: {"x": 1.0} for docid in ids}), plain=True)
-    engine = find_engine(kind.removesuffix(STORED))
-    index = Index.build(source, tmp_path / "index", engine, store_documents=True, corpus=documents)
+    vectors = write_plain(tmp_path / "vectors.jsonl", {docid: {"x": 1.0} for docid in ids}, documents)
+    index = Index.build(vectors, tmp_path / "index", kind.removesuffix(STORED), store_documents=True, plain=True)
     # An update of exact removes a segment that is mostly deleted.
     for left in (ids, ids[2:], ids[4:], ids[5:]):
         index = index.update(delete=ids[: len(ids) - len(left)])
@@ -187,64 +184,68 @@ def test_an_index_without_documents_refuses_filters(built: Built, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", STORED_INDEXES)
-def test_a_corpus_in_another_order_gives_the_same_index(built: Built, kind: str, tmp_path: Path) -> None:
-    """More documents than vectors, too; with several threads. A missing document ends the build by its docid."""
-    engine = find_engine(kind.removesuffix(STORED))
-    more = [Document("not encoded", "", "x"), *reversed(stored_documents()), Document("nor this", "", "y")]
-    request = BuildRequest(store_documents=True, corpus=more, threads=2)
-    index = build_index(built.documents(kind), engine, tmp_path / "index", request)
-    ids = [document.id for document in more]
+def test_the_documents_of_a_store_are_indexed_unless_they_are_left_out(built: Built, kind: str, tmp_path: Path) -> None:
+    """With several threads, and of parts of JSON lines, too; store_documents=False leaves the index without."""
+    engine, ids = kind.removesuffix(STORED), [document.id for document in stored_documents()]
+    index = Index.build(built.path(f"jsonl{STORED}"), tmp_path / "index", engine, threads=2)
     assert index.searcher().documents(ids) == open_index(built.path(kind)).searcher().documents(ids)
-    first = next(docid for docid, vector in open_store(built.path("parquet")).vectors() if vector)
-    fewer = [document for document in more if document.id != first]
-    with pytest.raises(MilcoError, match=rf"corpus has no document '{first}'"):
-        build_index(built.documents(kind), engine, tmp_path / "other", replace(request, corpus=fewer))
-    assert not (tmp_path / "other").exists()
+    without = Index.build(built.path(f"jsonl{STORED}"), tmp_path / "without", engine, store_documents=False)
+    assert without.manifest.fields is None and without.searcher().documents(ids) == {}
 
 
 @pytest.mark.parametrize("kind", STORED_INDEXES)
 def test_passages_share_the_text_of_their_document(kind: str, tmp_path: Path) -> None:
     """It is stored once, with the first passage that has terms; filters apply to every passage."""
-    vectors: dict[str, dict[str, float]] = {"a#0": {}, "a#1": {"x": 1}, "a#2": {"x": 2}, "b#0": {"x": 3}}
-    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
+    weights = [{}, {"w1": 1.0}, {"w1": 2.0}, {"w1": 3.0}]
+    batch = SparseBatch.from_dicts(weights, vocabulary())
     documents = [Document("a", "A", "of two", {"lang": "de"}), Document("b", "", "of one", {"lang": "fr"})]
-    corpus = CorpusDocuments(documents, "corpus", passages=True)
-    engine = find_engine(kind.removesuffix(STORED))
-    request = BuildRequest(store_documents=True)
-    searcher = write_index(store, engine, tmp_path / "index", request, corpus=corpus).searcher()
+    passages = ["a#0", "a#1", "a#2", "b#0"]
+    store = write_store(tmp_path / "vectors", passages, batch, documents=documents, split_passages=True)
+    searcher = Index.build(store, tmp_path / "index", kind.removesuffix(STORED)).searcher()
     assert searcher.documents(["a#2", "b#0", "a#0"]) == {
         "a#2": Document("a#2", "A", "of two", {"lang": "de"}),
         "b#0": Document("b#0", "", "of one", {"lang": "fr"}),
     }
-    assert searcher.search([{"x": 1.0}], 5, filters={"lang": "de"})[0].docids == ["a#2", "a#1"]
+    assert searcher.search([{"w1": 1.0}], 5, filters={"lang": "de"})[0].docids == ["a#2", "a#1"]
     assert [text.count("of two") for text in map(str, searcher.stored(["a#1", "a#2"]).values())] == [1, 0]
 
 
-def test_a_corpus_that_changed_is_refused() -> None:
-    """Before anything is built; so is a field that an index needs itself."""
-    documents, digest = stored_documents(), TextDigest()
-    for document in documents:
-        digest.add(document)
-    assert CorpusDocuments(documents, "same", digest=digest.hexdigest()).fields
-    changed = [Document(documents[0].id, "", "another text"), *documents[1:]]
-    with pytest.raises(MilcoError, match=r"changed .* texts have changed"):
-        CorpusDocuments(changed, "changed", digest=digest.hexdigest())
-    for name in ("raw", "id", "a\nb", ""):
-        with pytest.raises(MilcoError, match="cannot store a field named"):
-            CorpusDocuments([Document("d", "", "x", {name: 1})], "named")
+def test_names_that_no_store_can_hold_are_refused() -> None:
+    """A store needs them itself, or a line of a manifest cannot have them."""
+    for name in ("raw", "id", "vector", "a\nb", ""):
+        with pytest.raises(MilcoError, match="a store cannot hold a field named"):
+            SchemaReader("named").add(Document("d", "", "x", {name: 1}))
 
 
-def test_a_corpus_that_is_not_there_is_one_error(tmp_path: Path) -> None:
-    """Nothing is built: the vectors name none, or it moved, which --corpus fixes."""
-    ids, batch = synthetic_batch(5)
-    texts = [Document(docid, "", "x") for docid in ids]
-    for name, more, message in (
-        ("unnamed", {}, "the vectors do not name their corpus. Pass it as corpus"),
-        ("moved", {"corpus": "moved.jsonl"}, "moved.jsonl: no such file or directory. Pass it as corpus"),
-    ):
-        vectors = write_store(tmp_path / name, ids, batch, **more)
-        with pytest.raises(MilcoError, match=message):
-            Index.build(vectors, tmp_path / "index", "exact", store_documents=True)
-        assert not (tmp_path / "index").exists()
-        built = Index.build(vectors, tmp_path / f"{name}.exact", "exact", store_documents=True, corpus=texts)
-        assert built.searcher().documents(ids)
+def test_vectors_without_documents_are_indexed_without(tmp_path: Path) -> None:
+    """As those of version 0.4; the error for store_documents=True names the way to get them."""
+    vectors = write_store(tmp_path / "old", *synthetic_batch(5))
+    assert Index.build(vectors, tmp_path / "index", "exact").manifest.fields is None
+    with pytest.raises(MilcoError, match=r"old holds vectors without their documents. Encode them again with reuse="):
+        Index.build(vectors, tmp_path / "other", "exact", store_documents=True)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("kind", STORED_INDEXES)
+def test_documents_of_external_vectors_are_stored_if_asked_for(kind: str, tmp_path: Path) -> None:
+    """Contents, title and fields, as Anserini's JSONL has them."""
+    documents = [Document("a", "Nile", "A river.", {"year": 2024}), Document("b", "", "A sea.", {"year": 10**30})]
+    vectors = write_plain(tmp_path / "vectors.jsonl", {"a": {"x": 1.0}, "b": {"x": 2.0}}, documents)
+    engine = kind.removesuffix(STORED)
+    assert Index.build(vectors, tmp_path / "without", engine, plain=True).manifest.fields is None
+    index = Index.build(vectors, tmp_path / "index", engine, plain=True, store_documents=True)
+    with index.searcher() as searcher:
+        assert searcher.documents(["a"])["a"].contents == "Nile A river."
+        assert searcher.search([{"x": 1.0}], 5, filters="year<2025")[0].docids == ["a"]
+
+
+def test_a_store_yields_its_documents_in_the_order_of_its_vectors(built: Built) -> None:
+    """JSON lines and Parquet hold the same objects; a shard has those of its parts."""
+    found = []
+    for kind in (f"jsonl{STORED}", f"parquet{STORED}"):
+        store = VectorStore.open(built.path(kind))
+        found.append([orjson.loads(record) for record in store.documents()])
+        assert [record["id"] for record in found[-1]] == [docid for docid, _ in store.vectors()]
+        assert list(store.take_shard(1, 2).documents()) == list(store.documents())[DOCUMENTS // 2 :]
+    assert found[0] == found[1]
+    assert list(VectorStore.open(built.path("parquet")).documents()) == []

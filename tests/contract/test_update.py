@@ -44,10 +44,10 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
     return dict(open_store(path).vectors())
 
 
-def store(path: Path, documents: Documents, **more: Any) -> Path:
+def store(path: Path, vectors: Documents, **more: Any) -> Path:
     """Write a vector store of these impacts."""
-    weights = [{term: impact / 100 for term, impact in vector.items()} for vector in documents.values()]
-    return write_store(path, list(documents), SparseBatch.from_dicts(weights, vocabulary()), part=20, **more)
+    weights = [{term: impact / 100 for term, impact in vector.items()} for vector in vectors.values()]
+    return write_store(path, list(vectors), SparseBatch.from_dicts(weights, vocabulary()), part=20, **more)
 
 
 def answers(path: Path) -> list[Any]:
@@ -262,7 +262,7 @@ def test_passages_in_memory_do_not_replace_those_of_an_index(tmp_path: Path) -> 
         ("update --vectors {store}", "--index is required"),
         ("update --index {lucene}none --vectors {store}", "no index at "),
         ("update --index {lucene} --delete {lucene}/none", "no such file"),
-        ("update --index {lucene} --vectors {store} --corpus sample", "stores no documents. Omit it"),
+        ("update --index {lucene} --vectors {store} --corpus sample", "--corpus and --vectors exclude each other"),
         ("update --index {lucene} --vectors {plain} --plain", "its plain is True, the index has None"),
     ],
 )
@@ -459,13 +459,16 @@ def test_a_day_without_deletions_is_a_success(kind: str, tmp_path: Path, capsys:
 @pytest.mark.parametrize("kind", ENGINES)
 def test_new_fields_of_unchanged_texts_are_another_update(kind: str, tmp_path: Path) -> None:
     """The vectors are the same, what the index stores is not."""
-    vectors = store(tmp_path / "v", {"x": {"w1": 3}})
-    corpora = [[Document("x", "", "text", {"year": year})] for year in (2024, 2025)]
-    index = Index.build(vectors, tmp_path / "index", kind, store_documents=True, corpus=corpora[0])
-    for corpus in (corpora[1], corpora[1], corpora[0]):
-        index = index.update(vectors, since=vectors, corpus=corpus)
-        assert index.searcher().documents(["x"])["x"] == corpus[0]
-    assert len(index.manifest.updates) == 2
+    corpora = [[Document("x", "", "text", {"year": year})] for year in (2024, 2025, 2024)]
+    stores = [
+        store(tmp_path / f"v{number}", {"x": {"w1": 3}}, documents=documents)
+        for number, documents in enumerate(corpora)
+    ]
+    index = Index.build(stores[0], tmp_path / "index", kind)
+    for before, after in ((0, 1), (0, 1), (1, 2)):
+        index = index.update(stores[after], since=stores[before])
+        assert index.searcher().documents(["x"])["x"] == corpora[after][0]
+    assert [update.documents for update in index.manifest.updates] == [1, 1]
 
 
 KILLED = """
@@ -513,12 +516,12 @@ def test_stored_documents_are_updated(kind: str, pool: Documents, tmp_path: Path
     new = [Document(docid, "", f"text of {docid}", {"lang": "de"}) for docid in rest]
     new += [Document(first, "", f"text of {first}", {"lang": "fr", "year": 2024}), Document("more", "", "more", {})]
     new += [Document(second, "", "another text", {"lang": "de"})]
-    before = store(tmp_path / "before", vectors)
+    before = store(tmp_path / "before", vectors, documents=old)
     kept = {docid: vectors[docid] for docid in (*rest, first, second)}
-    after = store(tmp_path / "after", {**kept, "more": {"w1": 2}})
-    index = Index.build(before, tmp_path / "index", kind, store_documents=True, corpus=old)
-    anew = Index.build(after, tmp_path / "anew", kind, store_documents=True, corpus=new)
-    index = index.update(after, since=before, corpus=new)
+    after = store(tmp_path / "after", {**kept, "more": {"w1": 2}}, documents=new)
+    index = Index.build(before, tmp_path / "index", kind)
+    anew = Index.build(after, tmp_path / "anew", kind)
+    index = index.update(after, since=before)
     assert index.manifest.updates[-1].documents == 3
     assert index.manifest.fields == anew.manifest.fields
     searchers, docids = (index.searcher(), anew.searcher()), [*vectors, "more"]
@@ -528,5 +531,5 @@ def test_stored_documents_are_updated(kind: str, pool: Documents, tmp_path: Path
         assert [(hits.docids, hits.total) for hits in ours] == [(hits.docids, hits.total) for hits in theirs]
     assert third not in searchers[0].documents([third])
     one = Document(first, "", "one", {"lang": "sw"})
-    index = index.update(store(tmp_path / "one", {first: {"w1": 7}}), corpus=[one])
+    index = index.update(store(tmp_path / "one", {first: {"w1": 7}}, documents=[one]))
     assert index.searcher().documents([first])[first] == one

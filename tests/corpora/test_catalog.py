@@ -10,7 +10,7 @@ import pytest
 from milco_pyserini.cli.corpora import main
 from milco_pyserini.corpora import catalog, open_answers, open_qrels
 from milco_pyserini.corpora.benchmark import Benchmark
-from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS, is_known_corpus
+from milco_pyserini.corpora.catalog import BENCHMARKS, CORPORA, TOPICS
 from milco_pyserini.errors import MilcoError
 
 # Benchmark -> number of languages: those of the paper's tables, of cross-language retrieval, and of MTEB since.
@@ -55,14 +55,6 @@ def test_all_benchmarks_of_the_paper_are_in_the_catalog() -> None:
     assert {name: len(family.languages) for name, family in BENCHMARKS.items()} == WANTED
     assert sum(name.startswith("beir-") and "cqadupstack" not in name for name in CORPORA) == 14
     assert {"neuclir-multi-2023", "neuclir-multi-2024", "limit-small-test"} <= TOPICS.keys()
-
-
-def test_names_of_corpora_are_known_without_reading_them(tmp_path: Path) -> None:
-    """Unlike paths, which are there or not, they may have to be downloaded."""
-    (tmp_path / "corpus.jsonl").write_text("")
-    known = {name: is_known_corpus(name) for name in ("miracl-ar", "beir/scifact", "gone.jsonl", "miracl-xx")}
-    assert known == {"miracl-ar": True, "beir/scifact": True, "gone.jsonl": False, "miracl-xx": False}
-    assert not is_known_corpus(str(tmp_path / "corpus.jsonl"))
 
 
 def test_sizes_add_up_to_the_published_totals() -> None:

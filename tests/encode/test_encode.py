@@ -76,6 +76,41 @@ def test_a_store_has_every_document_and_describes_itself(corpus: Path, tmp_path:
     assert contents(tmp_path / "v").keys() == listed | {MANIFEST, VOCABULARY}
 
 
+def test_a_document_is_one_record_of_the_store(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Id, title, contents and fields next to its vector; --no-store leaves them out, and changes no vector."""
+    corpus = tmp_path / "docs.jsonl"
+    document = {"id": "d1", "title": "Nile", "text": "A river.", "lang": "en", "meta": {"year": 2024}}
+    corpus.write_bytes(orjson.dumps(document))
+    for name, *more in (("v",), ("bare", "--no-store"), ("floats", "--format", "parquet")):
+        assert main(arguments(corpus, tmp_path / name, *more)) == 0
+    record, bare = (orjson.loads((tmp_path / name / "parts/part-00000.jsonl").read_bytes()) for name in ("v", "bare"))
+    fields = {"title": "Nile", "contents": "Nile A river.", "lang": "en", "meta.year": 2024}
+    assert record == {"id": "d1", **fields, "vector": bare["vector"]}
+    assert bare == {"id": "d1", "contents": "", "vector": record["vector"]}
+    assert [orjson.loads(one) for one in open_store(tmp_path / "floats").documents()] == [{"id": "d1", **fields}]
+    about = open_store(tmp_path / "v").manifest
+    assert (about.kinds, about.languages) == ({"lang": "string", "meta.year": "integer"}, ["en"])
+    refused(arguments(corpus, tmp_path / "v", "--no-store"), capsys, "with store_documents, not without")
+
+
+def test_changed_fields_are_refused_or_written_with_reused_vectors(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The texts are the same: nothing is encoded. A name that no store can hold is refused before the encoder opens."""
+    corpus = tmp_path / "docs.jsonl"
+    for year in (2024, 2025):
+        corpus.write_bytes(orjson.dumps({"id": "d1", "text": "A river.", "year": year}))
+        if year == 2024:
+            assert main(arguments(corpus, tmp_path / "v")) == 0
+    refused(arguments(corpus, tmp_path / "v"), capsys, f"titles or fields of {corpus} have changed", "with --reuse")
+    assert main(arguments(corpus, tmp_path / "new", "--reuse", str(tmp_path / "v"))) == 0
+    assert "Encoded 0 documents" in capsys.readouterr().err
+    assert [orjson.loads(one)["year"] for one in open_store(tmp_path / "new").documents()] == [2025]
+    corpus.write_bytes(orjson.dumps({"id": "d1", "text": "A river.", "a\nb": 1}))
+    refused(arguments(corpus, tmp_path / "bad"), capsys, "a store cannot hold a field named")
+    assert not (tmp_path / "bad").exists()
+
+
 def test_the_start_line_shows_what_is_encoded(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """How many texts, and how the first begins: topics given as a corpus are seen at once."""
     assert main(arguments(corpus, tmp_path / "v")) == 0

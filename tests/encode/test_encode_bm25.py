@@ -224,7 +224,7 @@ def test_topics_of_several_parts_have_the_columns_of_one_vocabulary(tmp_path: Pa
 def test_an_index_of_words_filters_and_finds_without_the_store(engine: str, store: Path, tmp_path: Path) -> None:
     """Its manifest names the analyzers, which is all that a query needs."""
     moved = shutil.copytree(store, tmp_path / "store")
-    index = Index.build(moved, tmp_path / "index", engine, store_documents=True, corpus=BOTH)
+    index = Index.build(moved, tmp_path / "index", engine)
     shutil.rmtree(moved)
     with Searcher.open(index.path) as searcher:
         assert searcher.search("Fluss river").docids[0] == "en-0"

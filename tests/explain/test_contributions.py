@@ -142,7 +142,7 @@ def test_unreadable_engines_are_explained_by_text_or_vector(monkeypatch: pytest.
             assert one.score == pytest.approx(one.total)
             assert abs(one.difference or 0) < 1e-6
             assert source[0] is None or not one.notes
-    with pytest.raises(MilcoError, match="corpus or vectors"):
+    with pytest.raises(MilcoError, match="Pass vectors"):
         explainer(built).explain(query)
 
     def changed_documents(docids: Sequence[str]) -> Mapping[str, Document]:
@@ -166,7 +166,7 @@ def test_text_and_store_give_the_documents_other_terms(engine: str) -> None:
         assert {term: round(number * scale) for term, number in one.document.weights.items()} == stored
         assert {term.term for term, _ in one.document_only or []} == stored.keys() - one.query.weights.keys()
     assert of_store.document.text is None
-    assert "text is not available" in of_store.notes[0]
+    assert "does not store the document's text" in of_store.notes[0]
     assert (of_none.document_only, of_none.lost, of_none.unpruned) == (None, None, None)
     assert of_none.contributions == of_text.contributions
 

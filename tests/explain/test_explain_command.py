@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from explained_set import CHECKPOINT, CORPUS, index, queries, store
+from explained_set import CHECKPOINT, index, queries, query_encoder, store
 from golden_set import GOLDEN
 from torch import nn
 
 from milco_pyserini.cli.encode import main as encode
 from milco_pyserini.cli.explain import main
 from milco_pyserini.cli.search import main as search
-from milco_pyserini.index import build_index, find_engine
+from milco_pyserini.corpora import Document
+from milco_pyserini.index import Index, build_index, find_engine
 from milco_pyserini.model.checkpoint import HEAD
 from milco_pyserini.sparse import open_store
 
@@ -111,9 +112,10 @@ def test_documents_of_equal_score_are_not_ranked_above_each_other(capsys: Captur
 
 def test_a_changed_text_is_noted_first(capsys: Capture, tmp_path: Path) -> None:
     """Before the text, and no term of it is listed as the document's, in the terminal and on the page."""
-    changed, page = tmp_path / "ja.jsonl", tmp_path / "why.html"
-    changed.write_text("".join(f'{{"id": "ja-{n:02}", "contents": "something else"}}\n' for n in range(1, 51)))
-    arguments = ("--index", index("exact").path, "--k", 1, "--corpus", changed)
+    page, (ids, batch) = tmp_path / "why.html", store().load()
+    changed = [Document(docid, "", "something else") for docid in ids]
+    built = Index.build(batch, tmp_path / "index", "exact", ids=changed, encoder=query_encoder().encoder)
+    arguments = ("--index", built.path, "--k", 1)
     out = run(capsys, *arguments)
     assert out.splitlines()[1].startswith("  note: the text does not give the vector")
     run(capsys, *arguments, "--html", page)
@@ -177,15 +179,13 @@ def test_alpha_explains_the_hits_of_search_alpha(capsys: Capture, tmp_path: Path
     assert "alpha" not in run(capsys, "--index", path)
 
 
-def test_texts_and_vectors_may_have_moved(capsys: Capture, tmp_path: Path) -> None:
-    """--corpus and --vectors name their places; both are checked."""
-    path, empty = index("exact").path, tmp_path / "corpus.jsonl"
-    empty.write_text('{"id": "other", "contents": "x"}\n')
-    assert "text is not available" in run(capsys, "--index", path, "--corpus", empty)
-    assert "from the vector store" in run(capsys, "--index", path, "--corpus", empty, "--vectors", store().path)
-    assert "text is not available" not in run(capsys, "--index", path, "--corpus", CORPUS)
+def test_an_index_without_texts_is_explained_by_its_vectors(capsys: Capture, tmp_path: Path) -> None:
+    """--vectors names their place, which is checked."""
+    path = Index.build(store(), tmp_path / "bare", "exact", store_documents=False).path
+    assert "does not store the document's text" in run(capsys, "--index", path)
+    assert "from the vector store" in run(capsys, "--index", path, "--vectors", store().path)
+    assert "does not store the document's text" not in run(capsys, "--index", index("exact").path)
     assert "no vectors at" in error_of(capsys, "--query", "x", "--index", path, "--vectors", tmp_path / "nope")
-    assert "no such file" in error_of(capsys, "--query", "x", "--index", path, "--corpus", "nope.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from synthetic_stores import synthetic_batch, write_plain, write_store
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import Document
 from milco_pyserini.encode.contract import MilcoQueryEncoder
+from milco_pyserini.encode.documents import DocumentSchema, SchemaReader
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.elasticsearch_documents import stored_json
@@ -24,7 +25,6 @@ from milco_pyserini.export.protocol import ImpactDocument
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CorpusDocuments
 from milco_pyserini.io.files import PARTIAL, write_json
 from milco_pyserini.sparse import SparseBatch, VectorStore, Vocabulary
 
@@ -175,14 +175,11 @@ def pairs_of(lines: list[Any]) -> Iterator[tuple[Any, Any]]:
 def test_files_hold_the_documents_that_an_index_would_store(target: str, tmp_path: Path) -> None:
     """Title, text and fields of each, next to its vector."""
     _, batch = synthetic_batch(9)
-    path = write_store(tmp_path / "v", [f"d{number}" for number in range(9)], batch)
-    corpus = tmp_path / "corpus.jsonl"
-    records = [
-        {"id": f"d{number}", "title": "Nile", "text": 'a "b" \\u0041', "lang": "en", "meta": {"year": number}}
-        for number in range(9)
+    documents = [
+        Document(f"d{number}", "Nile", 'a "b" \\u0041', {"lang": "en", "meta.year": number}) for number in range(9)
     ]
-    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in reversed(records)))
-    assert export(target, path, tmp_path / "out", "--store", "--corpus", str(corpus)) == 0
+    path = write_store(tmp_path / "v", [document.id for document in documents], batch, documents=documents)
+    assert export(target, path, tmp_path / "out", "--store") == 0
     expected = [
         {"id": docid, "title": "Nile", "contents": 'Nile a "b" \\u0041', "lang": "en", "meta.year": int(docid[1:])}
         for docid, _ in VectorStore.open(path).vectors()
@@ -198,8 +195,12 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
         {"lang": "sw", "year": 2023, "price": 0.5, "date": "2024-01-02T10:00:00Z", "kind": "none", "tags": ["a"]},
         {"lang": "fr", "open": True},
     ]
-    corpus = CorpusDocuments([Document(str(place), "", "", each) for place, each in enumerate(fields)], "corpus")
-    mapping = OpenSearchTarget().mapping("any", corpus.schema, ["french"])["mappings"]
+    reader = SchemaReader("documents")
+    for place, each in enumerate(fields):
+        reader.add(Document(str(place), "", "", each))
+    about = reader.manifest_fields()
+    schema = DocumentSchema(about["kinds"], about["languages"])
+    mapping = OpenSearchTarget().mapping("any", schema, ["french"])["mappings"]
     assert mapping["_source"] == {"excludes": ["vector"]}
     properties = mapping["properties"]
     assert {name: value.get("analyzer") for name, value in properties.items() if name.startswith("contents.")} == {
@@ -213,7 +214,7 @@ def test_texts_are_analyzed_in_their_language_and_vectors_are_not_in_the_source(
         **{"year": "long", "price": "double", "open": "boolean", "date": "keyword"},
     }
     assert properties["date"]["fields"]["date"]["type"] == "date"
-    assert corpus.fields == {"date": "string", "kind": "string", "lang": "string"} | {
+    assert schema.fields == {"date": "string", "kind": "string", "lang": "string"} | {
         **{"open": "boolean", "price": "number", "tags": "strings", "year": "number"}
     }
 
@@ -231,10 +232,9 @@ def test_documents_that_a_target_cannot_store_are_refused(
 ) -> None:
     """One line names the way out."""
     _, batch = synthetic_batch(1)
-    path = write_store(tmp_path / "v", ["d"], batch)
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "d", "text": "a"} | record))
-    assert export(target, path, tmp_path / "out", "--store", "--corpus", str(corpus)) == 2
+    text = record.pop("text", "a")
+    path = write_store(tmp_path / "v", ["d"], batch, documents=[Document("d", "", text, record)])
+    assert export(target, path, tmp_path / "out", "--store") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -1,6 +1,5 @@
 """The contract of filling a real OpenSearch: settings while it is loaded, and one line for each fault."""
 
-import json
 import ssl
 import subprocess
 import threading
@@ -14,6 +13,7 @@ from search_proxy import search_proxy
 from synthetic_stores import write_store
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import ExportJob, find_target, server
 from milco_pyserini.export.access import Access
@@ -233,12 +233,10 @@ def test_fields_that_the_server_refuses_are_one_line(
     opensearch: Cluster, store: Path, index: str, failed: Callable[..., str], tmp_path: Path
 ) -> None:
     """Nothing is left at the server, and no one is asked to run the same command again."""
-    corpus = tmp_path / "corpus.jsonl"
-    ids = VectorStore.open(store).load()[0]
-    corpus.write_text(
-        "".join(f"{json.dumps({'id': docid, 'text': 't', 'a': 1, 'a.b': 2})}\n" for docid in ids), "utf-8"
-    )
-    error = failed(opensearch.urls[0], store, index, "--store", "--corpus", corpus)
+    ids, batch = VectorStore.open(store).load()
+    documents = [Document(docid, "", "t", {"a": 1, "a.b": 2}) for docid in ids]
+    stored = write_store(tmp_path / "stored", ids, batch, documents=documents)
+    error = failed(opensearch.urls[0], stored, index, "--store")
     assert "mapper [a] cannot be changed" in error and "resumes" not in error
     assert index not in opensearch.request("GET", "/_aliases")
 

@@ -20,6 +20,7 @@ from search_service import search_service
 from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.cli.main import main
+from milco_pyserini.corpora import Document
 from milco_pyserini.export.protocol import HITS
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index import Index
@@ -33,7 +34,7 @@ DATA = re.compile(r"(?<![/\w])[\w*-]+\.(?:json|ndjson|jsonl|sql|parquet|ciff|cop
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Vectors whose scores are exact everywhere, a newer version of them, topics, and a corpus."""
+    """Vectors whose scores are exact everywhere, a newer version of them, and topics."""
     root = tmp_path_factory.mktemp("stores")
     ids, batch = synthetic_batch(80)
     keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
@@ -44,15 +45,12 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     new = [*keep[2:], keep[5]]
     new[4] = keep[9]
     topics = [place for place in keep if len(small.row(place)[0])][:12]
-    corpus = root / "corpus.jsonl"
-    fields = ({"text": f"text {place}", "lang": "de", "year": 2000 + place % 3} for place in keep)
-    records = [{"id": name, **given} for name, given in zip(names, fields, strict=True)]
-    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    fields = ({"lang": "de", "year": 2000 + place % 3} for place in keep)
+    documents = [Document(name, "", f"text {name}", given) for name, given in zip(names, fields, strict=True)]
     return SimpleNamespace(
-        old=write_store(root / "old", names, small.take(keep)),
+        old=write_store(root / "old", names, small.take(keep), documents=documents),
         new=write_store(root / "new", [*names[2:], "new"], small.take(new)),
         topics=write_store(root / "topics", [f"q{number}" for number in range(len(topics))], small.take(topics)),
-        corpus=corpus,
     )
 
 
@@ -67,7 +65,7 @@ def exports(target: str, stores: SimpleNamespace, directory: Path) -> Iterator[t
     """Yield each kind of export that a target has, in an order in which it can be loaded, and what is loaded then."""
     capabilities = TARGETS[target].capabilities
     if Capability.STORE in capabilities:
-        options = ["--store", "--corpus", stores.corpus, "--collection", "readme"]
+        options = ["--store", "--collection", "readme"]
         yield export(target, stores, stores.old, directory / "stored", *options), stores.old
     yield export(target, stores, stores.old, directory / "plain"), stores.old
     if Capability.UPDATE in capabilities:

@@ -180,8 +180,7 @@ def test_an_unreachable_server_is_one_line(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     scheme = "postgresql" if target == "pgvector" else "http"
-    more = ["--store", "--corpus", "not-looked-for.jsonl"]
-    assert fill((target, f"{scheme}://me:secret@127.0.0.1:{port}"), store, "any", *more) == 2
+    assert fill((target, f"{scheme}://me:secret@127.0.0.1:{port}"), store, "any") == 2
     err = capsys.readouterr().err
     assert f"cannot connect to {find_target(target).title} at {scheme}://me@127.0.0.1:{port}" in err
     assert "secret" not in err and err.count("\n") == 1

@@ -22,7 +22,7 @@ from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.export.qdrant import QdrantServer
 from milco_pyserini.index import Index
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.documents import CorpusDocuments
+from milco_pyserini.index.documents import StoredDocuments
 from milco_pyserini.request import Balance, SearchRequest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.sparse import VectorStore
@@ -41,10 +41,12 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
-def write_corpus(path: Path, store: Path, year: int) -> Path:
-    """Write a document with fields of all types for each vector of a store; year: of the first one."""
-    with path.open("w", encoding="utf-8") as handle:
-        for number, docid in enumerate(VectorStore.open(store).load()[0]):
+def store_documents(path: Path, store: Path, year: int) -> Path:
+    """Write the vectors of a store with documents with fields of all types; year: of the first one."""
+    ids, batch = VectorStore.open(store).load()
+    corpus = path.with_suffix(".jsonl")
+    with corpus.open("w", encoding="utf-8") as handle:
+        for number, docid in enumerate(ids):
             record = {
                 "id": docid,
                 "title": f"Häuser {number}" if number % 3 else "",
@@ -61,7 +63,7 @@ def write_corpus(path: Path, store: Path, year: int) -> Path:
             if number % 7 == 6:
                 del record["lang"], record["date"]
             handle.write(json.dumps(record) + "\n")
-    return path
+    return write_store(path, ids, batch, documents=list(open_corpus(corpus)))
 
 
 def test_documents_are_stored_with_their_vectors(
@@ -69,16 +71,15 @@ def test_documents_are_stored_with_their_vectors(
 ) -> None:
     """After an interruption, too; texts and fields come back, and all filters find what they select."""
     require_real(server)
-    corpus = write_corpus(tmp_path / "corpus.jsonl", store, 2000)
-    given = {document.id: document for document in open_corpus(corpus)}
-    stored = CorpusDocuments(list(given.values()), "corpus")
+    store = store_documents(tmp_path / "vectors", store, 2000)
+    given = {document.id: document for document in open_corpus(tmp_path / "vectors.jsonl")}
+    stored = StoredDocuments(VectorStore.open(store))
     export = ExportJob(ImpactStore.open(store), "stored", corpus=stored)
     connected = find_target(server[0]).connect(Access((server[1],)), export.place)
     connected.create(f">{export.statement}")
     connected.write(list(export.changed())[::2])
     connected.client.close()
-    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
-    assert fill(server, store, "stored", *options) == 0
+    assert fill(server, store, "stored", "--store", "--output", str(tmp_path / "index")) == 0
     with Index.open(tmp_path / "index").searcher() as searcher:
         assert searcher.fields == stored.fields
         vectors = [vector for _, vector in VectorStore.open(store).vectors() if vector]
@@ -100,11 +101,9 @@ def test_fields_that_changed_are_written_again(
     """With --since the same vectors; a collection with documents is not filled without them."""
     require_real(server)
     output = ["--output", str(tmp_path / "index")]
-    for year in (2000, 1999):
-        corpus = write_corpus(tmp_path / f"corpus{year}.jsonl", store, year)
-        options = ["--store", "--corpus", str(corpus), *output]
-        since = ["--since", str(store)] if year == 1999 else []
-        assert fill(server, store, "fields", *options, *since) == 0
+    old, new = (store_documents(tmp_path / f"vectors{year}", store, year) for year in (2000, 1999))
+    assert fill(server, old, "fields", "--store", *output) == 0
+    assert fill(server, new, "fields", "--store", *output, "--since", str(old)) == 0
     with Index.open(tmp_path / "index").searcher() as searcher:
         first = VectorStore.open(store).load()[0][0]
         assert searcher.documents([first])[first].fields["year"] == 1999
@@ -201,15 +200,13 @@ def test_languages_are_balanced_as_by_lucene(server: Server, tmp_path: Path, cap
     keep = [place for place, docid in enumerate(ids) if "\x00" not in docid]
     # Impacts that every server holds exactly.
     small = replace(batch, weights=np.minimum(batch.weights, np.float32(5)))
-    store = write_store(tmp_path / "v", [ids[place] for place in keep], small.take(keep))
-    corpus = tmp_path / "corpus.jsonl"
     for languages in (["de", "", "en"], ["de", "de", "en"]):
-        records = [{"id": ids[place], "text": "a", "lang": languages[place % 3]} for place in keep]
-        corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        documents = [Document(ids[place], "", "a", {"lang": languages[place % 3]}) for place in keep]
         name = "balanced" + languages[1]
-        options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / name)]
-        assert fill(server, store, name, *options) == 0
-    lucene = Index.build(store, tmp_path / "lucene", store_documents=True, corpus=str(corpus))
+        names = [document.id for document in documents]
+        store = write_store(tmp_path / f"{name}.vectors", names, small.take(keep), documents=documents)
+        assert fill(server, store, name, "--store", "--output", str(tmp_path / name)) == 0
+    lucene = Index.build(store, tmp_path / "lucene")
     queries = [dict.fromkeys(list(vector)[:9], 1.0) for _, vector in VectorStore.open(store).vectors() if vector][:20]
     balance = Balance.parse("lang=0.5")
     with lucene.searcher() as wanted, Index.open(tmp_path / "balancedde").searcher() as searcher:

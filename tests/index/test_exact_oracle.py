@@ -35,7 +35,7 @@ def stored(path: Path, ids: list[str], impacts: NDArray[np.int64]) -> dict[str, 
     weights = (impacts[rows, columns] / np.float32(100)).astype(np.float32)
     batch = SparseBatch(indptr, columns.astype(np.int32), weights, len(vocabulary().english))
     corpus = [Document(docid, "", "", fields(docid)) for docid in ids]
-    return {"source": write_store(path, ids, batch, part=len(ids), parquet=True), "corpus": corpus}
+    return {"source": write_store(path, ids, batch, part=len(ids), parquet=True, documents=corpus)}
 
 
 def fields(docid: str) -> dict[str, Any]:
@@ -56,7 +56,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
         **stored(root / "all", ids[:DOCUMENTS], impacts[:DOCUMENTS]),
         path=root / "index",
         engine="exact",
-        store_documents=True,
     )
     assert len(np.load(index.path / "table.npy")) > BLOCK
     # An update replaces some documents, adds others and deletes some more.

@@ -218,10 +218,11 @@ def test_small_updates_do_not_rewrite_a_large_index(tmp_path: Path) -> None:
     rows = {docid: row for row, docid in enumerate(ids)}
 
     def stored(path: Path, docids: list[str]) -> dict[str, Any]:
-        vectors = write_store(path, docids, batch.take([rows[docid] for docid in docids]))
-        return {"source": vectors, "corpus": [documents[rows[docid]] for docid in docids]}
+        kept = [documents[rows[docid]] for docid in docids]
+        vectors = batch.take([rows[docid] for docid in docids])
+        return {"source": write_store(path, docids, vectors, documents=kept)}
 
-    how: dict[str, Any] = {"engine": "exact", "store_documents": True}
+    how: dict[str, Any] = {"engine": "exact"}
     index = Index.build(**stored(tmp_path / "old", first), path=tmp_path / "index", **how)
     large = (index.path / "rows.npy").stat().st_ino
     for number, start in enumerate(range(0, len(added), 25)):
@@ -251,8 +252,8 @@ def test_strings_are_read_as_often_as_a_search_needs(tmp_path: Path, monkeypatch
     """By a range each value of the field a few times, by a document or a value as many as a binary search takes."""
     ids = [f"d{number:04d}" for number in range(3000)]
     corpus = [Document(docid, "", "text", {"stamp": 1000 + number}) for number, docid in enumerate(ids)]
-    vectors = open_store(write_plain(tmp_path / "v.jsonl", {docid: {"x": 1} for docid in ids}), plain=True)
-    index = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, corpus=corpus)
+    vectors = write_plain(tmp_path / "v.jsonl", {docid: {"x": 1} for docid in ids}, corpus)
+    index = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, plain=True)
     take, get, read = StringTable.take, StringTable.__getitem__, 0
 
     def counted_take(table: StringTable, positions: NDArray[np.int64]) -> list[str]:

@@ -9,7 +9,6 @@ import sys
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from synthetic_stores import synthetic_batch, synthetic_queries, write_plain, wr
 from milco_pyserini import jvm
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.index import Lucene, build_index, find_engine, lucene, open_index
+from milco_pyserini.index import Index, Lucene, build_index, find_engine, lucene, open_index
 from milco_pyserini.index.errors import engine_errors
 from milco_pyserini.index.lucene_java import written_by
 from milco_pyserini.integrations.pyserini import start_java
@@ -126,8 +125,9 @@ def test_relevance_feedback_finds_what_it_finds_with_anserinis_index(
         return [[(hit.docid, hit.score) for hit in searcher.search(str(number), 20)] for number in range(10)]
 
     texts = [Document(docid, "T", f"text of {docid}", {"url": f"https://a/{docid}"}) for docid in built.ids]
-    request = BuildRequest(store_documents=True, corpus=texts, threads=2)
-    index = build_index(built.store, Lucene(store_vectors=True), tmp_path / "index", request)
+    ids, batch = built.store.load()
+    store = write_store(tmp_path / "vectors", ids, batch, documents=texts)
+    index = Index.build(store, tmp_path / "index", Lucene(store_vectors=True), threads=2)
     for feedback in ("set_rocchio", "set_rm3"):
         assert search(index.path, feedback) == search(anserini, feedback)
     docid, vector = next((docid, vector) for docid, vector in built.store.vectors() if vector and docid.startswith("d"))
@@ -150,9 +150,9 @@ def test_threads_share_the_documents_of_one_query(tmp_path: Path) -> None:
         f"d{number}": {f"w{column}": impact for column, impact in zip(*pair, strict=True)}
         for number, pair in enumerate(zip(columns.tolist(), impacts.tolist(), strict=True))
     }
-    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors), plain=True)
     texts = [Document(docid, "", "text", {"last": docid[-1]}) for docid in vectors]
-    request = BuildRequest(store_documents=True, corpus=texts, threads=2)
+    store = open_store(write_plain(tmp_path / "vectors.jsonl", vectors, texts), plain=True)
+    request = BuildRequest(store_documents=True, threads=2)
     index = build_index(store, find_engine("lucene"), tmp_path / "index", request)
     searcher = index.update(delete=[f"d{number}" for number in range(0, 30_000, 7)]).searcher()
     query = {"w3": 1.0, "w5": 2.0, "w11": 0.5}
@@ -207,9 +207,9 @@ def test_lucene_checks_our_index_as_valid(
     documents = [
         Document(docid, "", docid, {"lang": ["de", "en"][: number % 3]}) for number, docid in enumerate(built.ids)
     ]
-    stored: dict[str, Any] = {"store_documents": True, "corpus": documents} if threads == 3 else {}
-    request = BuildRequest(threads=threads, **stored)
-    index = build_index(built.store, find_engine("lucene"), tmp_path / "index", request)
+    ids, batch = built.store.load()
+    store = write_store(tmp_path / "vectors", ids, batch, documents=documents if threads == 3 else None)
+    index = Index.build(store, tmp_path / "index", threads=threads)
     files = autoclass("org.apache.lucene.store.FSDirectory").open(autoclass("java.nio.file.Paths").get(str(index.path)))
     check = autoclass("org.apache.lucene.index.CheckIndex")(files)
     status = check.checkIndex()

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from built import INDEXES
 from golden_set import GOLDEN
-from msgspec import structs
 
 from milco_pyserini import Index, MilcoEncoder, Searcher, VectorStore
 from milco_pyserini.corpora import Document
@@ -67,7 +66,7 @@ def test_an_index_of_texts_is_that_of_their_store(encoder: MilcoEncoder, tmp_pat
     store = VectorStore.open(tmp_path / "vectors")
     options: dict[str, Any] = {"engine": "exact", "prune": ["top-k:20"], "encoder": encoder}
     index = Index.build(TEXTS, tmp_path / "index", **options)
-    assert structs.replace(index.vectors, corpus_paths=[]) == structs.replace(store.manifest, corpus_paths=[])
+    assert index.vectors == store.manifest
     assert Index.build(pd.DataFrame({"text": TEXTS}), tmp_path / "index", **options).generation == index.generation
     with pytest.raises(MilcoError, match=r"index was begun with other texts\. Choose"):
         Index.build(["other"], tmp_path / "index", engine="exact", encoder="no/such/encoder")
@@ -123,7 +122,7 @@ def test_texts_that_cannot_update_an_index_are_refused(encoder: MilcoEncoder, tm
         ({"source": TEXTS, "since": "vectors"}, "since is for vectors, not for texts"),
         ({"source": ["a", ("0", "b")]}, "duplicate id '0'"),
         ({"source": TEXTS, "encoder": "mini"}, "does not fit: the vectors were encoded by"),
-        ({"source": [Document("d", "", "x", {"raw": 1})]}, "cannot store a field named 'raw'"),
+        ({"source": [Document("d", "", "x", {"raw": 1})]}, "a store cannot hold a field named 'raw'"),
     ):
         with pytest.raises(MilcoError, match=message):
             index.update(**options)

@@ -4,7 +4,6 @@ The stores are the local modes of Qdrant and Milvus.
 """
 
 import importlib
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,12 +31,11 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """An index that stores the texts, as documents with a title and a language, and one that does not."""
     root = tmp_path_factory.mktemp("frameworks")
     encoder = MilcoEncoder.from_pretrained("mini", device="cpu")
-    corpus, ids = root / "corpus.jsonl", [f"d{number}" for number in range(len(SHORT))]
+    ids = [f"d{number}" for number in range(len(SHORT))]
     records = [{"id": docid, "title": "", "text": text, "lang": "de"} for docid, text in zip(ids, SHORT, strict=True)]
     records[0]["title"] = "Paper"
-    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
     batch = encoder.encode_document(SHORT)
-    Index.build(batch, root / "stored", "exact", ids=ids, encoder=encoder, store_documents=True, corpus=str(corpus))
+    Index.build(batch, root / "stored", "exact", ids=records, encoder=encoder)
     Index.build(batch, root / "bare", "exact", ids=ids, encoder=encoder)
     searcher = Searcher.open(root / "stored", encoder)
     hits = [(hit.docid, hit.score, hit.text) for hit in searcher.search(TEXT, 3)]
@@ -58,7 +56,7 @@ def test_a_text_that_is_not_available_names_the_parameters(sample: SimpleNamespa
         find_documents(sample.bare, TEXT, 1)
     mentioned: list[str] = []
     named(error.value.hint, lambda parameter: mentioned.append(parameter.name) or "")
-    assert mentioned == ["corpus", "store_documents"]
+    assert mentioned == ["store_documents"]
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     batch = milco.encoder.encode_document(documents.text.tolist())
     for engine in ("lucene", "exact"):
         Index.build(batch, root / engine, engine, ids=documents.docno.tolist(), encoder=milco.encoder)
-    stored = {"store_documents": True, "corpus": "sample-de"}
-    Index.build(batch, root / "stored", ids=documents.docno.tolist(), encoder=milco.encoder, **stored)
+    Index.build(batch, root / "stored", ids=list(open_corpus("sample-de")), encoder=milco.encoder)
     return SimpleNamespace(root=root, milco=milco, documents=milco.doc_encoder()(documents), queries=queries)
 
 
@@ -118,7 +117,7 @@ def test_alpha_weighs_the_views_of_queries(sample: SimpleNamespace) -> None:
 
 
 def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
-    """They come from the documents in the index, or from a corpus."""
+    """They come from the documents in the index."""
     index = MilcoIndex(sample.root / "stored")
     results = (index.retriever(2) >> index.text_loader("text", "lang")).search(TEXT)
     texts = dict(zip(sample.documents.docno, sample.documents.text, strict=True))
@@ -126,8 +125,7 @@ def test_results_have_texts_and_filters(sample: SimpleNamespace) -> None:
     assert len(index.retriever(filters={"lang": "en"}).search(TEXT)) == 0
     with pytest.raises(MilcoError, match="did you mean 'lang'"):
         index.text_loader("lagn")
-    corpus = MilcoIndex(sample.root / "lucene", corpus="sample-de")
-    found = (corpus.retriever(1) >> corpus.text_loader("contents")).search(TEXT)
+    found = (index.retriever(1) >> index.text_loader("contents")).search(TEXT)
     assert found.contents[0] == texts[found.docno[0]]
     with pytest.raises(MilcoError, match=f"{found.docno[0]}"):
         unknown = MilcoIndex(sample.root / "lucene")

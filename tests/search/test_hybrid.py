@@ -32,7 +32,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     batch, ids = encoder.encode_document(list(TEXTS.values())), list(TEXTS)
     pivot = Index.build(batch.view("pivot"), root / "pivot", "exact", ids=ids, encoder=encoder)
     documents = [Document(name, "", text, {"lang": "en"}) for name, text in TEXTS.items()]
-    both = Index.build(batch, root / "both", "exact", ids=ids, encoder=encoder, store_documents=True, corpus=documents)
+    both = Index.build(batch, root / "both", "exact", ids=documents, encoder=encoder)
     return [pivot.path, both.path]
 
 

@@ -1,11 +1,8 @@
 """The Python API: build an index, search it with texts, whatever the engine."""
 
-import contextlib
 import io
 import json
-import os
 import pickle
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,6 @@ from milco_pyserini.encode.opening import open_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Exact, Hits
 from milco_pyserini.index.exact import ExactSearcher
-from milco_pyserini.io.manifest import read_checked, write_checked
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search import SearchTopics, search_topics
 from milco_pyserini.sparse import SparseBatch, Vocabulary
@@ -74,7 +70,7 @@ def searcher(index: Path, encoder: MilcoEncoder) -> Searcher:
 def test_texts_of_an_updated_index_are_those_of_the_update(
     vectors: Path, encoder: MilcoEncoder, tmp_path: Path
 ) -> None:
-    """Replaced documents have the new text; without the corpus of the update, none rather than an old one."""
+    """Replaced documents have the new text. Vectors without documents cannot update an index that stores them."""
     index = Index.build(str(vectors), tmp_path / "docs", "lucene")
     corpus, new = tmp_path / "new.jsonl", tmp_path / "new"
     corpus.write_text(json.dumps({"id": "phone", "text": "Meucci invented the telephone, too."}) + "\n")
@@ -84,12 +80,13 @@ def test_texts_of_an_updated_index_are_those_of_the_update(
     texts = {hit.docid: hit.text for hit in Searcher.open(index.path, encoder).search(QUERY + " Music, rivers.", 3)}
     assert texts["phone"] == "Meucci invented the telephone, too."
     assert texts["river"] == f"river {TEXTS['river']}"
-    corpus.unlink()
-    assert not Searcher.open(index.path, encoder).has_documents
+    assert encode(["--corpus", str(corpus), "--output", str(tmp_path / "bare"), "--no-store", *common]) == 0
+    with pytest.raises(MilcoError, match="bare holds vectors without their documents"):
+        index.update(tmp_path / "bare")
 
 
 def test_hits_have_docid_score_and_text(searcher: Searcher) -> None:
-    """They are a sequence, best first; texts come from the corpus that the index names."""
+    """They are a sequence, best first; texts are those that the index stores."""
     hits = searcher.search(QUERY, k=2)
     assert len(hits) == 2 and hits[0].docid == "phone"
     assert hits[0].score > hits[1].score > 0
@@ -116,23 +113,14 @@ def test_documents_are_read_once_and_only_if_they_are_asked_for() -> None:
     assert (copy, copy.text) == (hits[0], "text") and asdict(hits[1]) == {"docid": "b", "score": 1.0}
 
 
-def test_hits_outlive_the_cache_of_documents(index: Path, encoder: MilcoEncoder) -> None:
-    """Once its block has ended, the corpus is read."""
-    searcher = Searcher.open(index, encoder)
-    with searcher.cached_documents():
-        hits = searcher.search(QUERY, k=1)
-        assert searcher.explain(QUERY, "phone").document.text
-    assert hits[0].text == f"phone {TEXTS['phone']}"
-    assert searcher.explain(QUERY, "phone").document.text == f"phone {TEXTS['phone']}"
-
-
 def test_an_index_that_stores_documents_needs_no_corpus(
     vectors: Path, encoder: MilcoEncoder, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Hits have the documents with their fields, which filter searches, in Python and on the command line."""
     languages = {"phone": "en", "river": "en", "music": "de"}
     corpus = [Document(name, name, text, {"lang": languages[name], "year": 1876}) for name, text in TEXTS.items()]
-    built = Index.build(vectors, tmp_path / "index", "exact", store_documents=True, corpus=corpus)
+    batch = encoder.encode_document([document.contents for document in corpus])
+    built = Index.build(batch, tmp_path / "index", "exact", ids=corpus, encoder=encoder)
     assert built.manifest.fields == {"lang": "string", "year": "number"}
     stored = Searcher.open(built.path, encoder)
     every, english = stored.search(QUERY, 3), stored.search(QUERY, 3, filters={"lang": "en", "year": 1876})
@@ -169,27 +157,22 @@ def test_an_index_that_stores_documents_needs_no_corpus(
         assert message in capsys.readouterr().err
 
 
-def test_documents_are_stored_on_request_only(
-    vectors: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_documents_are_stored_unless_they_are_left_out(
+    vectors: Path, encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """milco index --store reads the corpus that the vectors name; options that do not fit end in one line."""
+    """--no-store leaves them out, and hits have no texts; engines that cannot store them refuse --store."""
     common = ["--vectors", str(vectors), "--output", str(tmp_path / "index"), "--engine", "exact"]
-    for more, message in (
-        (["--corpus", "sample"], "--corpus requires --store"),
-        (["--store", "--corpus", "sample"], "sample is not the corpus that was encoded: its texts have changed"),
-        (["--store", "--corpus", "nothing.jsonl"], "nothing.jsonl: no such file"),
-        (["--store", "--set", "store_vectors=true"], "--set store_vectors=true: exact has no settings"),
-    ):
-        assert index_command([*common, *more]) == 2
-        assert message in capsys.readouterr().err
+    assert index_command([*common, "--store", "--set", "store_vectors=true"]) == 2
+    assert "--set store_vectors=true: exact has no settings" in capsys.readouterr().err
     with pytest.raises(
         MilcoError, match="store_documents=True: engine seismic cannot store documents, exact, lucene, "
     ):
         Index.build(vectors, tmp_path / "index", "seismic", store_documents=True)
-    with pytest.raises(MilcoError, match="corpus requires store_documents"):
-        Index.build(vectors, tmp_path / "index", "exact", corpus="sample")
     assert not (tmp_path / "index").exists()
-    assert index_command([*common, "--store"]) == 0
+    assert index_command([*common, "--no-store"]) == 0
+    with Searcher.open(tmp_path / "index", encoder) as bare:
+        assert not bare.has_documents and bare.search(QUERY)[0].text is None
+    assert index_command([*common, "--overwrite"]) == 0
     assert Index.open(tmp_path / "index").searcher().documents(["phone"])["phone"].title == "phone"
 
 
@@ -367,7 +350,7 @@ def test_query_prints_hits_that_fit_the_terminal(
 
 
 def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEncoder) -> None:
-    """The others have; a corpus that was changed after the index was built is reported."""
+    """The others have."""
     corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
     corpus.write_text('{"id": "bad id", "text": "x"}\n' + json.dumps({"id": "river", "text": TEXTS["river"]}) + "\n")
     common = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
@@ -376,17 +359,14 @@ def test_lines_that_were_skipped_have_no_texts(tmp_path: Path, encoder: MilcoEnc
     assert Searcher.open(index.path, encoder).search("a river")[0].text == TEXTS["river"]
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_hits_of_documents_by_their_best_passage_have_texts(
-    tmp_path: Path, encoder: MilcoEncoder, is_stored: bool
-) -> None:
-    """The complete document, from the corpus, or from the index that stores it with its first passage."""
+def test_hits_of_documents_by_their_best_passage_have_texts(tmp_path: Path, encoder: MilcoEncoder) -> None:
+    """The complete document, which the index stores with its first passage."""
     texts = {"long": "The Nile is a river. " * 9 + "Bell patented the telephone.", "short": "A telephone."}
     corpus, vectors = tmp_path / "corpus.jsonl", tmp_path / "vectors"
     corpus.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
     options = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32", "--max-length", "16"]
     assert encode(["--corpus", str(corpus), "--output", str(vectors), "--split-passages", *options]) == 0
-    index = Index.build(vectors, tmp_path / "index", "exact", store_documents=is_stored)
+    index = Index.build(vectors, tmp_path / "index", "exact")
     request = SearchRequest(2, max_passage=True, passages=5)
     found = search_topics(Searcher.open(index.path, encoder), SearchTopics(["q"], texts=[QUERY]), request)
     for _, _, hits in found:
@@ -394,80 +374,10 @@ def test_hits_of_documents_by_their_best_passage_have_texts(
         assert {hit.docid: hit.document.id for hit in hits} == {name: name for name in texts}
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with docs.jsonl, vectors and index, made with relative paths; work is in another one, next to it.
-
-    The other directory has a docs.jsonl with the same ids and other texts.
-    """
-    root, other = tmp_path / "project", tmp_path / "other"
-    for directory, text in ((root, TEXTS["river"]), (other, "Another text about a river.")):
-        directory.mkdir()
-        (directory / "docs.jsonl").write_text(json.dumps({"id": "river", "text": text}) + "\n")
-    monkeypatch.chdir(root)
-    common = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
-    assert encode(["--corpus", "docs.jsonl", "--output", "vectors", *common]) == 0
-    Index.build("vectors", "index", "exact")
-    monkeypatch.chdir(other)
-    return root
-
-
-def test_texts_are_those_that_were_indexed(
-    project: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str]
+def test_query_prints_json(
+    vectors: Path, index: Path, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Wherever one searches from, and if the file was only touched, or its directory was moved."""
-    os.utime(project / "docs.jsonl", (time.time() + 60,) * 2)
-    for _ in range(2):
-        searcher = Searcher.open(project / "index", encoder)
-        assert (
-            searcher.search("a river")[0].text == searcher.explain("a river", "river").document.text == TEXTS["river"]
-        )
-        with searcher.cached_documents():
-            assert searcher.search("a river")[0].text == TEXTS["river"]
-        stored = Index.build(project / "vectors", project / "stored", "exact", store_documents=True, overwrite=True)
-        assert Searcher.open(stored.path, encoder).search("a river")[0].text == TEXTS["river"]
-        project = project.rename(project.with_name("moved"))
-    assert "not the corpus" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("is_cached", [False, True])
-def test_texts_of_another_corpus_are_not_shown(
-    project: Path, encoder: MilcoEncoder, capsys: pytest.CaptureFixture[str], is_cached: bool
-) -> None:
-    """A file of the same name and ids, with other texts, is refused by name, unless it is given."""
-    (project / "docs.jsonl").unlink()
-    index = project / "index"
-    searcher = Searcher.open(index, encoder)
-    with searcher.cached_documents() if is_cached else contextlib.nullcontext():
-        assert searcher.search("a river")[0].text is None
-        assert searcher.explain("a river", "river").document.text is None
-        assert not searcher.has_documents
-    message = f"docs.jsonl is not the corpus of {index}: its ids or texts are not those that were indexed"
-    assert capsys.readouterr().err.count(message) == 1
-    assert search(["--index", str(index), "--query", "a river", "--device", "cpu"]) == 0
-    out, err = capsys.readouterr()
-    assert "river" in out and "Another" not in out and message in err
-    given = Searcher.open(index, encoder, corpus="docs.jsonl")
-    assert given.search("a river")[0].text == "Another text about a river."
-    assert capsys.readouterr().err.count(message) == 1
-    with pytest.raises(MilcoError, match="is not the corpus that was encoded"):
-        Index.build(project / "vectors", project / "stored", "exact", store_documents=True)
-
-
-def test_an_index_of_an_earlier_version_finds_its_corpus_in_the_working_directory(
-    project: Path, encoder: MilcoEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its manifest has only the relative path."""
-    manifest = read_checked(project / "index" / "manifest.json")
-    del manifest["corpus_paths"], manifest["vectors"]["corpus_paths"]
-    write_checked(project / "index" / "manifest.json", manifest)
-    assert Searcher.open(project / "index", encoder).search("a river")[0].text is None
-    monkeypatch.chdir(project)
-    assert Searcher.open("index", encoder).search("a river")[0].text == TEXTS["river"]
-
-
-def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--json: one object with title and text; null where the corpus is not available, which stderr reports."""
+    """--json: one object with title and text; null where the index does not store them, which stderr reports."""
     common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--dtype", "float32", "--json"]
     assert search(common) == 0
     found = json.loads(capsys.readouterr().out)
@@ -475,18 +385,12 @@ def test_query_prints_json(index: Path, searcher: Searcher, tmp_path: Path, caps
     assert [hit["docid"] for hit in found["hits"]] == hits.docids
     assert np.allclose([hit["score"] for hit in found["hits"]], hits.scores)
     assert found["hits"][0]["title"] == "phone" and found["hits"][0]["text"] == TEXTS["phone"]
-    manifest = json.loads((index / "manifest.json").read_text())
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for file in index.iterdir():
-        (elsewhere / file.name).write_bytes(file.read_bytes())
-    manifest["vectors"]["corpus"] = "gone.jsonl"
-    del manifest["corpus_paths"]
-    write_checked(elsewhere / "manifest.json", manifest)
-    assert search(["--index", str(elsewhere), *common[2:]]) == 0
+    bare = Index.build(vectors, tmp_path / "bare", "exact", store_documents=False)
+    capsys.readouterr()
+    assert search(["--index", str(bare.path), *common[2:]]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["hits"][0]["text"] is None
-    assert "the corpus gone.jsonl is not on this machine; give --corpus" in err
+    assert "No texts: the index does not store its documents" in err
 
 
 def test_json_does_not_depend_on_the_terminal(

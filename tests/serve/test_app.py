@@ -216,8 +216,7 @@ def dated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     ]
     vectors = encoder.encode_document([document.text for document in documents])
     path = tmp_path_factory.mktemp("dated") / "rivers"
-    stored: dict[str, Any] = {"store_documents": True, "corpus": documents}
-    Index.build(vectors, path, "exact", ids=[document.id for document in documents], encoder=encoder, **stored)
+    Index.build(vectors, path, "exact", ids=documents, encoder=encoder)
     opened = IndexSnapshot(Searcher.open(path, encoder))
     with (
         closing(SearchService(opened, title="Rivers & <lakes>")) as own,

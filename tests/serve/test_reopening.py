@@ -51,8 +51,7 @@ def build(path: Path, texts: dict[str, str], engine: str = "exact", by: MilcoEnc
     by = by or own_encoder()
     documents = [Document(docid, docid.title(), text, {"lang": "en"}) for docid, text in texts.items()]
     vectors = by.encode_document([document.contents for document in documents])
-    options: dict[str, Any] = {"ids": list(texts), "encoder": by, "store_documents": True, "corpus": documents}
-    return Index.build(vectors, path, engine, overwrite=True, **options)
+    return Index.build(vectors, path, engine, ids=documents, encoder=by, overwrite=True)
 
 
 def opened(path: Path) -> IndexSnapshot:

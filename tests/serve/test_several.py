@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -27,9 +26,7 @@ def build_pivot(path: Path, count: int = len(DOCUMENTS)) -> Path:
     encoder = searcher().query_encoder.encoder  # type: ignore[union-attr]
     documents = [Document(one["id"], one["title"], one["text"], {"lang": one["lang"]}) for one in DOCUMENTS[:count]]
     vectors = encoder.encode_document([document.contents for document in documents], views=["pivot"])
-    stored: dict[str, Any] = {"store_documents": True, "corpus": documents, "overwrite": True}
-    ids = [document.id for document in documents]
-    return Index.build(vectors, path, "exact", ids=ids, encoder=encoder, **stored).path
+    return Index.build(vectors, path, "exact", ids=documents, encoder=encoder, overwrite=True).path
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,8 @@ def test_each_line_holds_id_contents_and_impacts(vectors: list) -> None:
     ids, texts = [f'd"{number}' for number in range(len(vectors))], ["a\n", "語"] * len(vectors)
     handle = io.BytesIO()
     batch = SparseBatch.from_dicts(vectors, VOCABULARY)
-    write_jsonl(handle, ids, batch, VOCABULARY, SCALE, texts[: len(ids)])
+    records = [orjson.dumps({"id": name, "contents": text}) for name, text in zip(ids, texts, strict=False)]
+    write_jsonl(handle, ids, batch, VOCABULARY, SCALE, records)
     wanted = (
         {"id": name, "contents": text, "vector": quantize_vector(vector, SCALE)}
         for name, text, vector in zip(ids, texts, batch.to_dicts(VOCABULARY), strict=False)

@@ -85,7 +85,7 @@ class UpdateOptions:
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield an error if there is nothing to do."""
-        if self.vectors is None and self.delete is None and self.request.corpus is None:
+        if self.vectors is None and self.delete is None and self.corpus is None:
             needed = Message("documents to add ({vectors} or {corpus}) or ids to delete ({delete})")
             yield MilcoError("an update needs " + needed)
 

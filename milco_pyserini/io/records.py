@@ -156,7 +156,7 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
 
     def without_files(self) -> Self:
         """Return what determines the vectors, for a record of what was made of them."""
-        return msgspec.structs.replace(self, files=[], parts=[], corpus_paths=None)
+        return msgspec.structs.replace(self, files=[], parts=[])
 
     @property
     def has_checksums(self) -> bool:

@@ -115,9 +115,10 @@ def test_fields_that_changed_are_written_again(
 def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server takes requests of some size only, and memory holds several of them."""
     pytest.importorskip("qdrant_client", reason="needs qdrant_client (pip install '.[qdrant]')")
-    corpus = tmp_path / "corpus.jsonl"
-    records = [{"id": docid, "text": 50_000 * "ä"} for docid in VectorStore.open(store).load()[0]]
-    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    ids, batch = VectorStore.open(store).load()
+    large = write_store(
+        tmp_path / "vectors", ids, batch, documents=[Document(docid, "", 50_000 * "ä") for docid in ids]
+    )
     sent: list[int] = []
     write = QdrantServer.write
 
@@ -126,20 +127,19 @@ def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, m
         write(self, vectors)
 
     monkeypatch.setattr(QdrantServer, "write", counted)
-    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
-    assert fill(("qdrant", str(tmp_path / "local")), store, "large", *options) == 0
+    options = ["--store", "--output", str(tmp_path / "index")]
+    assert fill(("qdrant", str(tmp_path / "local")), large, "large", *options) == 0
     assert sum(sent) == len(vectors_of(store)) and max(sent) < 30
 
 
 def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: Path) -> None:
     """Ranks of BM25 are fused with those of the vectors; the server's own hybrid request is one that it accepts."""
     require_real(server)
-    corpus = tmp_path / "corpus.jsonl"
-    ids = VectorStore.open(store).load()[0]
-    records = [{"id": docid, "text": "river " * (place % 9) + "house", "lang": "en"} for place, docid in enumerate(ids)]
-    corpus.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
-    options = ["--store", "--corpus", str(corpus), "--output", str(tmp_path / "index")]
-    assert fill(server, store, "hybrid", *options) == 0
+    ids, batch = VectorStore.open(store).load()
+    texts = ["river " * (place % 9) + "house" for place in range(len(ids))]
+    documents = [Document(docid, "", text, {"lang": "en"}) for docid, text in zip(ids, texts, strict=True)]
+    stored = write_store(tmp_path / "vectors", ids, batch, documents=documents)
+    assert fill(server, stored, "hybrid", "--store", "--output", str(tmp_path / "index")) == 0
     vectors = [(docid, vector) for docid, vector in VectorStore.open(store).vectors() if vector]
     query = {term: impact / 100 for term, impact in vectors[0][1].items()}
     if Capability.HYBRID not in find_target(server[0]).capabilities:

@@ -22,7 +22,7 @@ from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, compare_evaluations, evaluate, render
 from milco_pyserini.eval.evaluation import QrelsMapping
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.io.runs import Run, decreasing_scores
 from milco_pyserini.options import option
 from milco_pyserini.sparse import PIVOT, SOURCE, open_store

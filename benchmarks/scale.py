@@ -42,7 +42,7 @@ from milco_pyserini.io.files import read_json, size_on_disk, validate_output_fil
 from milco_pyserini.options import option
 
 if TYPE_CHECKING:
-    from milco_pyserini.index.protocol import Hits
+    from milco_pyserini.index.hits import Hits
 
 BOTH, PIVOT = "both", "pivot"
 COLLECTION = ("views", "documents", "system")

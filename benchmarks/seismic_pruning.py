@@ -43,7 +43,7 @@ from milco_pyserini.options import option
 
 if TYPE_CHECKING:
     from milco_pyserini.engines.seismic import SeismicSearcher
-    from milco_pyserini.index.protocol import Hits
+    from milco_pyserini.index.hits import Hits
 
 HITS = 10
 EXACT, SEISMIC = "exact", "seismic"

@@ -42,7 +42,8 @@ from milco_pyserini.sparse.store import write_jsonl, write_parquet
 
 if TYPE_CHECKING:
     from experiments.timing import SearchQuery
-    from milco_pyserini.index.protocol import EngineSearcher, Hits
+    from milco_pyserini.index.hits import Hits
+    from milco_pyserini.index.protocol import EngineSearcher
 
 MILCO = "milco_pyserini"
 ANSERINI = "Anserini IndexCollection"
@@ -286,7 +287,7 @@ def pyserini_search(index: Path, queries: Sequence[lucene_search.Query]) -> "Cal
     start_java()
     from pyserini.search.lucene import LuceneImpactSearcher
 
-    from milco_pyserini.index.protocol import Hits
+    from milco_pyserini.index.hits import Hits
     from milco_pyserini.sparse.quantization import quantize_vector
 
     impacts = [quantize_vector(query, SCALE) for query in queries]
@@ -336,7 +337,7 @@ def _query_vector(exact: Any, query: lucene_search.Query) -> tuple[np.ndarray, n
 
 
 def _top_hits(exact: Any, rows: np.ndarray, scores: np.ndarray) -> "Hits":
-    from milco_pyserini.index.protocol import Hits
+    from milco_pyserini.index.hits import Hits
 
     kept = np.argpartition(-scores, HITS - 1)[:HITS] if len(scores) > HITS else np.arange(len(scores))
     order = kept[np.lexsort((rows[kept], -scores[kept]))]

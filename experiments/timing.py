@@ -13,7 +13,7 @@ import psutil
 from numpy.typing import NDArray
 
 from milco_pyserini.console import Progress, counted
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 
 # Searches the query with a number.
 SearchQuery = Callable[[int], Hits]

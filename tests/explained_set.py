@@ -11,7 +11,7 @@ from milco_pyserini.corpora import open_topics
 from milco_pyserini.encode.contract import MilcoQueryEncoder, open_query_encoder
 from milco_pyserini.explain.explainer import Explainer
 from milco_pyserini.index import Index, build_index, find_engine
-from milco_pyserini.index.protocol import DocStore
+from milco_pyserini.index.hits import DocStore
 from milco_pyserini.sparse import PlainStore, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 

@@ -25,7 +25,7 @@ from milco_pyserini.options import DeviceOptions, one_of, option, options_of
 from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
-    from milco_pyserini.index.protocol import Hit
+    from milco_pyserini.index.hits import Hits
     from milco_pyserini.search.searcher import Searcher
     from milco_pyserini.search.topics import SearchTopics
 
@@ -288,28 +288,21 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     ranking = searcher.rank(encoded, request)[0]
     if not searcher.has_documents:
         log("No texts: the index does not store its documents (milco index --store)")
-    hits = list(ranking)
     # A line also has the title; JSON is the same on every terminal.
-    snippets = _snippets(searcher, encoded[0], hits, LENGTH if options.json else terminal_width() // 2)
+    snippets = _snippets(searcher, encoded[0], ranking, LENGTH if options.json else terminal_width() // 2)
     if options.json:
         import orjson
 
-        rows = []
-        for rank, (hit, snippet) in enumerate(zip(hits, snippets, strict=True), 1):
-            known = {name: getattr(hit, name) for name in ("docid", "score", "share", "passage", "title")}
-            text, fields = (hit.document.text, hit.document.fields) if hit.document else (None, None)
-            rows.append({"rank": rank, **known, "snippet": snippet, "text": text, "fields": fields})
-            if options.fusion:
-                rows[-1]["by_index"] = {name: given._asdict() for name, given in hit.by_index.items()}
+        rows = [{**hit.to_json(), "snippet": snippet} for hit, snippet in zip(ranking, snippets, strict=True)]
         about: dict[str, Any] = {"index": str(searcher.index.path), "engine": searcher.index.engine.name}
         if options.fusion:
             about = {"indexes": [index.name for index in searcher.indexes], "fuse": options.fusion}
         value = {"query": options.query, **about, "total": ranking.total, "hits": rows}
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
-    elif hits:
-        sys.stdout.write(_table(hits, snippets, searcher.has_documents, list(ranking.by_index)))
+    elif ranking:
+        sys.stdout.write(_table(ranking, snippets, searcher.has_documents))
         if ranking.total is not None:
-            log(f"{len(hits):,} of {counted(ranking.total, 'matching document')}")
+            log(f"{len(ranking):,} of {counted(ranking.total, 'matching document')}")
     elif request.min_share:
         log(f"No document among the best {request.k} matches {request.min_share:.0%} of the query's weight")
     elif request.filters:
@@ -318,7 +311,7 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         log("No document has a term of this query")
 
 
-def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: int) -> list[str | None]:
+def _snippets(searcher: "Searcher", query: Any, hits: "Hits", length: int) -> list[str | None]:
     """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
     from milco_pyserini.explain.snippets import make_snippets
 
@@ -331,29 +324,21 @@ def _snippets(searcher: "Searcher", query: Any, hits: "Sequence[Hit]", length: i
     return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
 
 
-def _table(hits: "Sequence[Hit]", snippets: Sequence[str | None], has_documents: bool, indexes: Sequence[str]) -> str:
+def _table(hits: "Hits", snippets: Sequence[str | None], has_documents: bool) -> str:
     from milco_pyserini.explain.render import terminal_width, text_table
 
-    # Scores are integers for some engines, and floats for others.
-    score = "{:,.0f}" if all(float(hit.score).is_integer() for hit in hits) else "{:,.4f}"
-    columns = [
-        ("rank", "r", [f"{rank}" for rank, _ in enumerate(hits, 1)]),
-        ("score", "r", [score.format(hit.score) for hit in hits]),
-        ("match", "r", ["" if hit.share is None else f"{hit.share:.0%}" for hit in hits]),
-        ("docid", "l", [hit.docid for hit in hits]),
-    ]
-    for name in indexes:
-        given = [hit.by_index.get(name) for hit in hits]
-        cells = [f"{found.rank} ({found.score:,.5g})" if found else "-" for found in given]
-        columns.append((Path(name).name, "r", cells))
-    if has_documents:
-        titles = [" ".join(hit.document.title.split()) if hit.document else "" for hit in hits]
-        texts = [": ".join(filter(None, both)) for both in zip(titles, snippets, strict=True)]
-        columns.append(("text", "l", texts))
-    # Some engines do not know the match.
-    heads, alignments, values = zip(*[column for column in columns if any(column[2])], strict=True)
-    rows = [list(row) for row in zip(*values, strict=True)]
-    return text_table(rows, list(heads), "".join(alignments), terminal_width() if has_documents else sys.maxsize)
+    rows = hits.rows()
+    for row, hit, snippet in zip(rows, hits, snippets, strict=True):
+        for name in hits.by_index:
+            given = hit.by_index.get(name)
+            row[Path(name).name] = f"{given.rank} ({given.score:,.5g})" if given else "-"
+        if has_documents:
+            row["text"] = ": ".join(filter(None, (" ".join((hit.title or "").split()), snippet)))
+    # Some engines do not know the share.
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    cells, left = [[row[name] for name in names] for row in rows], ("docid", "text")
+    width = terminal_width() if has_documents else sys.maxsize
+    return text_table(cells, names, "".join("l" if name in left else "r" for name in names), width)
 
 
 SUBCOMMANDS = {

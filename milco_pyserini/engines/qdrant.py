@@ -33,7 +33,8 @@ from milco_pyserini.errors import MilcoError, require_package
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, StoredDocuments
 from milco_pyserini.index.errors import engine_errors
-from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, EngineSearcher, Hits
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import EXACT_INTEGER, BuildResult, Engine, EngineSearcher
 from milco_pyserini.index.storage import StringTable, write_strings
 from milco_pyserini.io.files import size_on_disk
 from milco_pyserini.io.manifest import DamagedError

@@ -24,7 +24,8 @@ from milco_pyserini.console import counted, log
 from milco_pyserini.errors import Message, MilcoError, require_package, shown
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments
-from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher, Hits
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import APPROXIMATE, BUILD, SEARCH, BuildResult, Engine, EngineSearcher
 from milco_pyserini.index.storage import StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file, full_disk_errors, read_json, write_json
 from milco_pyserini.io.records import IndexManifest

@@ -14,7 +14,8 @@ from milco_pyserini.explain.explanation import Explanation
 from milco_pyserini.explain.origins import EncodedText, encode_with_origins, validate_network
 from milco_pyserini.explain.terms import ExplainedText, LostTerm, Term, match_terms, sum_scores
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import BalanceTerm, DocStore, EngineSearcher
+from milco_pyserini.index.hits import BalanceTerm, DocStore
+from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import PlainStore, SparseBatch, VectorStore, Vocabulary

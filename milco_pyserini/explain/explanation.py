@@ -17,7 +17,7 @@ from milco_pyserini.explain.render import (
     wrap_lines,
 )
 from milco_pyserini.explain.terms import OTHER, Contribution, ExplainedText, LostTerm, Term, sum_scores
-from milco_pyserini.index.protocol import BalanceTerm
+from milco_pyserini.index.hits import BalanceTerm
 from milco_pyserini.index.weights import matched_share
 from milco_pyserini.sparse import PIVOT, SOURCE, Vocabulary
 

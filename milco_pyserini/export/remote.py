@@ -30,7 +30,8 @@ from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import FORMAT_VERSION
 from milco_pyserini.index.documents import MAX_ID_BYTES, WHITE_SPACE, FieldFilters
-from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine, EngineSearcher, GroupHits, Groups, Hits
+from milco_pyserini.index.hits import GroupHits, Groups, Hits
+from milco_pyserini.index.protocol import EXACT_INTEGER, SEARCH, Engine, EngineSearcher
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with
 from milco_pyserini.io.manifest import (

@@ -22,9 +22,10 @@ from milco_pyserini.corpora.records import PASSAGE, PASSAGE_DELIMITER
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters, StoredDocument
 from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.hits import GroupHits, Groups, Hits
 from milco_pyserini.index.inversion import PostingRuns
 from milco_pyserini.index.postings import INDPTR, ROWS, WEIGHTS, Lists, PostingLists
-from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, EngineSearcher, GroupHits, Groups, Hits
+from milco_pyserini.index.protocol import EXACT_FLOAT, BuildResult, Engine, EngineSearcher
 from milco_pyserini.index.shards import ShardedSearcher
 from milco_pyserini.index.storage import StoredFiles, StoredFilesWriter, StringTable, map_array, write_strings
 from milco_pyserini.io.files import atomic_file

@@ -32,17 +32,9 @@ from milco_pyserini import jvm
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.documents import CheckedDocuments, Filters
 from milco_pyserini.index.errors import engine_errors
+from milco_pyserini.index.hits import GroupHits, Groups, Hits
 from milco_pyserini.index.lucene_java import REFERENCE, STRING, explain_newer_lucene, java_function, lucene_version
-from milco_pyserini.index.protocol import (
-    CONTENT,
-    EXACT_INTEGER,
-    BuildResult,
-    Engine,
-    EngineSearcher,
-    GroupHits,
-    Groups,
-    Hits,
-)
+from milco_pyserini.index.protocol import CONTENT, EXACT_INTEGER, BuildResult, Engine, EngineSearcher
 from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest

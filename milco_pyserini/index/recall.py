@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.documents import SparseDocuments
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule

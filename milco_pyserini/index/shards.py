@@ -14,7 +14,8 @@ from msgspec import structs
 
 from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.index.documents import Filters
-from milco_pyserini.index.protocol import EngineSearcher, GroupHits, Groups, Hits, merge_hits
+from milco_pyserini.index.hits import GroupHits, Groups, Hits, merge_hits
+from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.io.records import IndexManifest
 from milco_pyserini.request import SearchRequest

@@ -22,8 +22,7 @@ def find_documents(searcher: Searcher, text: str, k: int, **options: Any) -> lis
     if unavailable := [shown(hit.docid) for hit in hits if hit.document is None]:
         fix = Message("Build the index with {store_documents}.", store_documents=True)
         raise MilcoError(f"the text of {unavailable[0]} is not available", fix)
-    metadata = ({**hit.fields, **({"title": hit.title} if hit.title else {})} for hit in hits)
-    return [(hit.docid, hit.text or "", meta, hit.score) for hit, meta in zip(hits, metadata, strict=True)]
+    return [(hit.docid, hit.text or "", hit.metadata, hit.score) for hit in hits]
 
 
 @dataclass(eq=False)

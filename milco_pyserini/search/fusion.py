@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from milco_pyserini.errors import MilcoError, ParameterError, parameter, validate_name
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import HYBRID_METHODS
 

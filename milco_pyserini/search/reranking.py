@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from milco_pyserini.encode.encoder import choose_device, choose_dtype
 from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.io.runs import Run
 from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.weights import weight_hash

@@ -12,7 +12,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
 from milco_pyserini.index.documents import LANGUAGE
-from milco_pyserini.index.protocol import DocStore, Hits, QueryOptions
+from milco_pyserini.index.hits import DocStore, Hits
+from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.io.records import RunIndex

@@ -10,7 +10,8 @@ from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.protocol import EngineSearcher, Hits, QueryOptions
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import EngineSearcher, QueryOptions
 from milco_pyserini.request import SearchKeywords, SearchRequest
 from milco_pyserini.search import steps
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts

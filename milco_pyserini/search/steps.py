@@ -17,7 +17,7 @@ from milco_pyserini.errors import Message, MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index
 from milco_pyserini.index.documents import field_type
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.options import MAX_INTEGER
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search.fusion import fuse

@@ -11,7 +11,8 @@ from milco_pyserini.corpora.local_files import find_files, first_object
 from milco_pyserini.corpora.records import BadLineError, record_id
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.index.directory import Index
-from milco_pyserini.index.protocol import DEFAULT_QUERIES, Hits, QueryOptions
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
 from milco_pyserini.index.vectors import read_queries
 from milco_pyserini.io.files import checksum_bytes, read_json
 from milco_pyserini.io.manifest import MANIFEST, read_manifest

@@ -61,13 +61,12 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
             response = await service.search(query, served_request(**options, max_passage=by_document))
         answer = response.to_json()
         why = {} if memory is None else await memory.reasons(response)
-        for hit, found in zip(answer["hits"], response.hits, strict=True):
-            del hit["highlights"]
-            hit |= {"why": why[found.docid]} if found.docid in why else {}
-            if by_document:
-                # A passage is no longer than what the encoder reads.
-                del hit["snippet"]
-                hit["text"] = found.document.text if found.document else None
+        if by_document:
+            # A passage is no longer than what the encoder reads.
+            answer["hits"] = [found.hit.to_json() for found in response.hits]
+        for hit in answer["hits"]:
+            hit.pop("highlights", None)
+            hit |= {"why": why[hit["docid"]]} if hit["docid"] in why else {}
         return answer
 
     async def explain(query: str, docid: str, index: str = "", **options: Any) -> dict[str, Any]:

@@ -121,18 +121,12 @@ class Memory:
         request = served_request(k=k, filters=filters or {}, balance=self._balance(), max_passage=True)
         response = await self._service.search(query, request)
         why = await self.reasons(response)
-        return [
-            {
-                "id": hit.docid,
-                "passage": hit.passage,
-                "score": hit.score,
-                "share": hit.share,
-                "text": hit.document.text if hit.document else "",
-                "fields": dict(hit.document.fields) if hit.document else {},
-                "why": why[hit.docid],
-            }
-            for hit in response.hits
-        ]
+        notes = []
+        for found in response.hits:
+            note: dict[str, Any] = {"id": found.hit.docid, **found.hit.to_json(), "why": why[found.hit.docid]}
+            del note["docid"], note["title"]
+            notes.append(note)
+        return notes
 
     async def forget(self, docid: str | None = None, filters: Any = None) -> list[str]:
         """Remove a note, or all that pass filters; return their ids. Raises MilcoError unless one of both is given."""
@@ -206,10 +200,10 @@ def _note(text: str, fields: Mapping[str, Any]) -> Document:
 def _reasons(primary: Any, response: SearchResponse) -> dict[str, str]:
     impacts = TermImpacts(primary.engine_searcher, primary.index)
     vocabulary, query = primary.query_encoder.encoder.vocabulary, impacts.query(dict(response.terms))
-    names = {hit.docid: hit.passage or hit.docid for hit in response.hits}
+    names = {found.hit.docid: found.hit.passage or found.hit.docid for found in response.hits}
     weights = primary.engine_searcher.term_impacts(list(names.values()), list(query))
     reasons = {}
-    for hit in response.hits:
+    for hit in (found.hit for found in response.hits):
         scores = {term: query[term] * weight for term, weight in weights.get(names[hit.docid], {}).items()}
         best = sorted(scores, key=lambda term: -scores[term])[:_TERMS]
         total = sum(scores.values())

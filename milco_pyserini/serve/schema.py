@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from milco_pyserini.errors import shown, unknown_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
+from milco_pyserini.index.hits import HitJson
 from milco_pyserini.options import option_fields, value_types
 from milco_pyserini.request import SCORING, SearchRequest
 from milco_pyserini.serve.service import (
@@ -181,14 +182,7 @@ class Highlight(_Strict):
     weight: float
 
 
-class IndexHitAnswer(_Strict):
-    """Rank (from 1) and score of a document in one of several indexes."""
-
-    rank: int
-    score: float
-
-
-class FoundDocumentAnswer(_Strict):
+class FoundDocumentAnswer(HitJson):
     """A hit. title and snippet are null if the documents are not available to the server.
 
     share: of the query's weight that is on terms of the document, from 0 to 1; null if the engine's index cannot be
@@ -196,16 +190,8 @@ class FoundDocumentAnswer(_Strict):
     score in each that returned it, by the path of the index.
     """
 
-    rank: int
-    docid: str
-    score: float
-    share: float | None
-    passage: str | None
-    title: str | None
     snippet: str | None
     highlights: list[Highlight]
-    fields: dict[str, Any]
-    by_index: dict[str, IndexHitAnswer] = {}
 
 
 class Timing(_Strict):

@@ -35,7 +35,7 @@ from milco_pyserini.errors import (
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
 from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
-from milco_pyserini.index.protocol import IndexHit
+from milco_pyserini.index.hits import Hit
 from milco_pyserini.options import option, validate_number
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.serve.opened import IndexDescription, IndexSnapshot
@@ -106,34 +106,20 @@ def query_text(text: str) -> str:
 class FoundDocument:
     """A hit with what a list of results shows of it.
 
-    share, passage, by_index: as for Hit; the text is that of the passage. document, title, snippet: None if the texts
-    are not available; title also if the document has none.
+    The document of the hit is that of its passage. title, snippet: None if the texts are not available; title also if
+    the document has none.
     """
 
-    rank: int
-    docid: str
-    score: float
-    share: float | None
-    passage: str | None
-    document: Document | None
+    hit: Hit
     title: Snippet | None
     snippet: Snippet | None
-    by_index: Mapping[str, IndexHit]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {
-            "rank": self.rank,
-            "docid": self.docid,
-            "score": self.score,
-            "share": self.share,
-            "passage": self.passage,
-            "title": self.document.title if self.document else None,
-            "snippet": self.snippet.text if self.snippet else None,
-            "highlights": self.snippet.highlights() if self.snippet else [],
-            "fields": dict(self.document.fields) if self.document else {},
-            **({"by_index": {name: hit._asdict() for name, hit in self.by_index.items()}} if self.by_index else {}),
-        }
+        """Return everything as JSON values, with the snippet in place of the text."""
+        found: dict[str, Any] = {**self.hit.to_json()}
+        del found["text"]
+        snippet = self.snippet
+        return found | {"snippet": snippet and snippet.text, "highlights": snippet.highlights() if snippet else []}
 
 
 @dataclass(frozen=True)
@@ -482,17 +468,14 @@ def _find(
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if facets else last
     hits = opened.searcher.rank([query], replace(request, k=depth, offset=0))[0]
-    ranked = list(hits[request.offset : last])
-    documents = [hit.document and _passage(opened, hit.passage or hit.docid, hit.document) for hit in ranked]
-    texts = [text for document in documents if document for text in (document.title, document.text)]
+    ranked = [hit.with_document(_passage(opened, hit)) for hit in hits[request.offset : last]]
+    texts = [text for hit in ranked if hit.document for text in (hit.document.title, hit.document.text)]
     terms, encoder = opened.searcher.weighted_terms(query) or ({}, opened.encoder.encoder)
     snippets = iter(make_snippets(terms, texts, encoder, LENGTH, opened.lowercase))
     found = []
-    for rank, (hit, document) in enumerate(zip(ranked, documents, strict=True), request.offset + 1):
-        title, snippet = (next(snippets), next(snippets)) if document else (None, None)
-        title = title if document and document.title else None
-        values = (hit.score, hit.share, hit.passage, document, title, snippet, hit.by_index)
-        found.append(FoundDocument(rank, hit.docid, *values))
+    for hit in ranked:
+        title, snippet = (next(snippets), next(snippets)) if hit.document else (None, None)
+        found.append(FoundDocument(hit, title if hit.title else None, snippet))
     wanted = [name for name in facets if name not in request.filters]
     if facets and request.filters and not len(hits):
         wanted = list(request.filters)
@@ -514,10 +497,10 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
-def _passage(opened: IndexSnapshot, docid: str, document: Document) -> Document:
-    """Return a document with only the text of the passage, if the docid is that of one."""
-    about, number = opened.primary.index.vectors, PASSAGE.search(docid)
-    if not about.split_passages or number is None:
+def _passage(opened: IndexSnapshot, hit: Hit) -> Document | None:
+    """Return the document of a hit, with only the text of the passage if it is one."""
+    about, document, number = opened.primary.index.vectors, hit.document, PASSAGE.search(hit.passage or hit.docid)
+    if document is None or not about.split_passages or number is None:
         return document
     encoder = opened.encoder.encoder
     length = about.max_length or encoder.config.passage_max_length

@@ -13,7 +13,8 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index, open_index
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
-from milco_pyserini.index.protocol import EngineSearcher, Hits
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.request import Balance
 
 KINDS = [kind for kind in STORED_INDEXES if kind.values[0] != "qdrant-stored"]

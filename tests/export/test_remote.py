@@ -22,7 +22,7 @@ from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import URL
 from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.index import open_index
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.quantization import quantize_vector
 

@@ -16,7 +16,7 @@ from lz4.frame import LZ4FrameFile
 from milco_pyserini.corpora import open_corpus, open_topics
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.integrations.pyterrier import Milco, MilcoIndex
 from milco_pyserini.search import Searcher
 

@@ -21,7 +21,7 @@ from milco_pyserini.corpora import Document
 from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
-from milco_pyserini.index.protocol import Hits
+from milco_pyserini.index.hits import Hits
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.search.searcher import Searcher
 from milco_pyserini.serve import service as service_module

@@ -161,7 +161,7 @@ class Hit:
             share=self.share,
             passage=self.passage,
             title=self.title,
-            text=self.document and self.document.text,
+            text=self.document.text if self.document else None,
             fields=dict(self.fields),
         )
         if self.by_index:

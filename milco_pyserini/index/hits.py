@@ -6,9 +6,9 @@ command line and frameworks add what they know besides, such as a snippet.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self, SupportsIndex, TypedDict, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,22 +41,17 @@ DocStore = Callable[[Sequence[str]], "Mapping[str, Document]"]
 """Returns the available documents of docids."""
 
 
-class IndexHit(NamedTuple):
+@dataclass(frozen=True)
+class IndexHit:
     """Rank (from 1) and score of a document in one fused index."""
 
     rank: int
     score: float
 
 
-class IndexHitJson(TypedDict):
-    """An IndexHit as JSON values."""
-
-    rank: int
-    score: float
-
-
-class HitJson(TypedDict):
-    """A hit as JSON values. share, passage, title: None if they are not known. text: without the title."""
+@dataclass(frozen=True, kw_only=True)
+class HitRecord:
+    """A hit as JSON has it, but for its text; None for what is not known. by_index: left out if it is empty."""
 
     rank: int
     docid: str
@@ -64,9 +59,11 @@ class HitJson(TypedDict):
     share: float | None
     passage: str | None
     title: str | None
-    text: NotRequired[str | None]
-    fields: dict[str, Any]
-    by_index: NotRequired[dict[str, IndexHitJson]]
+    fields: Mapping[str, Any]
+    by_index: Mapping[str, IndexHit] = field(default_factory=dict)
+
+
+_NAMES = [known.name for known in fields(HitRecord) if known.name not in ("fields", "by_index")]
 
 
 @dataclass(frozen=True)
@@ -152,23 +149,11 @@ class Hit:
         vars(other)["document"] = document
         return other
 
-    def to_json(self) -> HitJson:
-        """Return everything as JSON values."""
-        found = HitJson(
-            rank=self.rank,
-            docid=self.docid,
-            score=self.score,
-            share=self.share,
-            passage=self.passage,
-            title=self.title,
-            text=self.document.text if self.document else None,
-            fields=dict(self.fields),
-        )
-        if self.by_index:
-            found["by_index"] = {
-                name: IndexHitJson(rank=hit.rank, score=hit.score) for name, hit in self.by_index.items()
-            }
-        return found
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values: those of HitRecord, and text, without the title."""
+        known = {name: getattr(self, name) for name in _NAMES}
+        known |= {"fields": dict(self.fields), "text": self.document.text if self.document else None}
+        return known | ({"by_index": {name: vars(hit) for name, hit in self.by_index.items()}} if self.by_index else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,14 +237,14 @@ class Hits(Sequence[Hit]):
         """
         with installed_by("pandas"):
             import pandas
-        names = [name for name in HitJson.__annotations__ if name not in ("fields", "by_index")]
+        names = [*_NAMES, "text"]
         if self.passages is None:
             names.remove("passage")
         rows = [
             {**hit.fields, **{name: value for name, value in hit.to_json().items() if name in names}} for hit in self
         ]
-        fields = dict.fromkeys(name for row in rows for name in row if name not in names)
-        return pandas.DataFrame(rows, columns=[*names, *fields])
+        others = dict.fromkeys(name for row in rows for name in row if name not in names)
+        return pandas.DataFrame(rows, columns=[*names, *others])
 
     def _repr_html_(self) -> str:
         """A table of the first hits, for notebooks: rank, score, share, docid, title and the beginning of the text."""

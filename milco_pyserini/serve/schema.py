@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from milco_pyserini.errors import shown, unknown_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
-from milco_pyserini.index.hits import HitJson
+from milco_pyserini.index.hits import HitRecord
 from milco_pyserini.options import option_fields, value_types
 from milco_pyserini.request import SCORING, SearchRequest
 from milco_pyserini.serve.service import (
@@ -182,7 +183,8 @@ class Highlight(_Strict):
     weight: float
 
 
-class FoundDocumentAnswer(HitJson):
+@dataclass(frozen=True, kw_only=True)
+class FoundDocumentAnswer(HitRecord):
     """A hit. title and snippet are null if the documents are not available to the server.
 
     share: of the query's weight that is on terms of the document, from 0 to 1; null if the engine's index cannot be

@@ -116,7 +116,7 @@ class FoundDocument:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values, with the snippet in place of the text."""
-        found: dict[str, Any] = {**self.hit.to_json()}
+        found = self.hit.to_json()
         del found["text"]
         snippet = self.snippet
         return found | {"snippet": snippet and snippet.text, "highlights": snippet.highlights() if snippet else []}

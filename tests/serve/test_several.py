@@ -59,9 +59,9 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: Searche
     expected = hybrid.search(QUERY, 5)
     assert [hit["docid"] for hit in found["hits"]] == expected.docids
     for hit, other in zip(found["hits"], expected, strict=True):
-        assert {name: (one["rank"], pytest.approx(one["score"])) for name, one in hit["by_index"].items()} == dict(
-            other.by_index
-        )
+        assert {name: (one["rank"], pytest.approx(one["score"])) for name, one in hit["by_index"].items()} == {
+            name: (one.rank, one.score) for name, one in other.by_index.items()
+        }
         assert hit["snippet"]
     distinct = client.get("/search", params={"q": QUERY, "k": 5, "distinct": "lang"}).json()["hits"]
     assert [hit["docid"] for hit in distinct] == hybrid.search(QUERY, 5, distinct="lang").docids

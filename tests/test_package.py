@@ -14,7 +14,7 @@ from typing import get_overloads, get_type_hints
 import pytest
 
 import milco_pyserini
-from milco_pyserini.index import protocol
+from milco_pyserini.index import hits
 
 SLOW = (
     "transformers sklearn pandas scipy.stats datasets tensorboard torch._dynamo torch.distributed.tensor sympy".split()
@@ -94,8 +94,8 @@ def test_modules_that_users_know_from_pyserini_are_commands(command: str) -> Non
 
 def test_type_checkers_know_a_hit() -> None:
     """An element of Hits is a Hit, and a slice is Hits."""
-    returned = [get_type_hints(form, vars(protocol))["return"] for form in get_overloads(protocol.Hits.__getitem__)]
-    assert returned == [protocol.Hit, protocol.Hits]
+    returned = [get_type_hints(form, vars(hits))["return"] for form in get_overloads(hits.Hits.__getitem__)]
+    assert returned == [hits.Hit, hits.Hits]
 
 
 def test_type_checkers_find_an_editable_installation(tmp_path: Path) -> None:

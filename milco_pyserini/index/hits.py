@@ -1,4 +1,4 @@
-"""What a search returns: hits, best first, each of which knows its document and how it is shown.
+"""Hits of a search, best first. Each knows its document and how it is shown.
 
 A hit is rendered here only: as JSON, as a row of a table, as a row of a frame, and as HTML of a notebook. Servers, the
 command line and frameworks add what they know besides, such as a snippet.

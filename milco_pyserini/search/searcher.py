@@ -143,7 +143,7 @@ class Searcher:
         of_one = {"encoder": encoder, "alpha": alpha, "settings": settings, "corpus": corpus}
         for name, value in (of_one | {"query_encoder": query_encoder}).items():
             if value is not None and paths is path:
-                raise ParameterError(name, None, "is for one index", "Open each, and pass them to Searcher().")
+                raise ParameterError(name, None, "applies to a single index", "Open each, and pass them to Searcher().")
         queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         with ExitStack() as opened:
             indexes = []

@@ -287,7 +287,7 @@ class Searcher:
             raise TypeError(f"docid is {docid!r}, expected a str")
         request = SearchRequest.of(10, options)
         self.refresh()
-        self.one(index).validate(request)
+        steps.validate([self.one(index)], request)
         return self.explainer(index).explain(text, [docid], request)[0]
 
     def explainer(self, index: str = "") -> "Explainer":

@@ -196,7 +196,7 @@ def _forget_stamps(path: Path) -> list[Row]:
     return [("exact", "forget() of the last 50 stamps", problem)]
 
 
-_QUERY, _ANY_FILE = "the river in the mountains", r"site\.json|\bdata/"
+_QUERY, _ANY_FILE = "the river in the mountains", r"\b(site|interface)\.json|\bdata/"
 _LANGUAGES: dict[str, Sequence[str | None]] = {
     "all have a value": ("de", "en"),
     "one is empty": ("de", "en", "de", "en", "de", "en", ""),
@@ -265,7 +265,8 @@ def site(workdir: Path, inputs: Path, run: Run) -> Iterator[Row]:
     expected = _shown(new, address)
     if not expected["hits"]:
         raise MilcoError(f"the page finds nothing: {expected['about']}")
-    files = [new / "site.json", *sorted((new / "data").iterdir())]
+    data = sorted((new / "data").iterdir())
+    files = [new / "site.json", new / "interface.json", *data]
     contents = {path: path.read_bytes() for path in files}
 
     def problem(named: str) -> str:
@@ -284,7 +285,7 @@ def site(workdir: Path, inputs: Path, run: Run) -> Iterator[Row]:
             # An older site.json may be intact: then the data are of another export.
             yield kind, f"{path.name}: {damage}", problem(_ANY_FILE if kind == "mixed" else re.escape(path.name))
             path.write_bytes(contents[path])
-    for kind, names in (("data", [path.name for path in files[1:]]), ("postings and texts", ["postings-0", "texts-0"])):
+    for kind, names in (("data", [path.name for path in data]), ("postings and texts", ["postings-0", "texts-0"])):
         for name in names:
             if (old / "data" / name).exists():
                 shutil.copy(old / "data" / name, new / "data")
@@ -298,14 +299,14 @@ def _site_damages(path: Path, contents: Mapping[Path, bytes], older: Path) -> It
     content, draw = contents[path], random.Random(SEED)
     if older.exists() and older.read_bytes() != content:
         yield "mixed", "of an older export", older.read_bytes()
-    for other in list(contents)[1:] if path.suffix != ".json" else ():
+    for other in contents:
         if other != path:
             yield "mixed", f"content of {other.name}", contents[other]
     if path.suffix != ".json":
         size = len(gzip.decompress(content))
         for name, unpacked in (("zeros", bytes(size)), ("random bytes", draw.randbytes(size)), ("no bytes", b"")):
             yield "damaged", f"{name}, compressed", gzip.compress(unpacked)
-    for number in range(3):
+    for number in range(8):
         flipped = bytearray(content)
         flipped[draw.randrange(len(content))] ^= 1 << number
         yield "damaged", f"bit {number} of a byte flipped", bytes(flipped)

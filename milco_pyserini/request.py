@@ -22,7 +22,7 @@ __all__ = ["BuildRequest", "SearchRequest"]
 HYBRID_METHODS = ("rrf", "rsf")
 # Options that change scores: an explanation takes them, too.
 SCORING = ("alpha", "views", "balance")
-# Options that a fusion of several indexes excludes.
+# Options that a fusion excludes.
 ONE_INDEX = ("min_share", "alpha", "views")
 # Options of vectors: texts that are encoded for an index have none of them.
 OF_VECTORS = ("plain", "scale", "shard_num", "shard_id")
@@ -203,7 +203,8 @@ class SearchRequest:
         """Yield errors about options that exclude each other."""
         for name in ONE_INDEX:
             if self.fuse is not None and getattr(self, name) not in (None, ()):
-                yield ParameterError(name, None, "is for one index, several are searched", "Omit it.")
+                rule = "applies to a single ranking, but this search fuses several"
+                yield ParameterError(name, None, rule, "Omit it.")
         if self.max_passage == "":
             yield ParameterError("max_passage", None, "is empty")
         if self.distinct == "":

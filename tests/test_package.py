@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_overloads, get_type_hints
 
+import grimp
 import pytest
 
 import milco_pyserini
@@ -30,6 +31,13 @@ def test_importing_loads_nothing_heavy() -> None:
     code = f"import sys, {modules}; print(sys.modules.keys() & {HEAVY})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """Not for type checking either, which import-linter's contracts of setup.cfg leave out."""
+    graph = grimp.build_graph("milco_pyserini", cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert [(one, two) for one in imports for two in imports[one] if one in imports[two]] == []
 
 
 def test_completion_shows_public_names_only() -> None:

@@ -22,7 +22,7 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.options import DeviceOptions, one_of, option, options_of
-from milco_pyserini.request import SearchRequest
+from milco_pyserini.request import ONE_INDEX, SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.index.hits import Hits
@@ -74,7 +74,7 @@ class SearchOptions(DeviceOptions):
     request: SearchRequest = options_of(SearchRequest, without=_NOT_HERE)
     hybrid: bool = option(
         False,
-        excludes=("fuse",),
+        excludes=("fuse", *ONE_INDEX),
         help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
         "(elasticsearch, opensearch, qdrant)",
     )
@@ -168,10 +168,7 @@ class SearchOptions(DeviceOptions):
         for name in ("query", "max_passage_delimiter"):
             if (text := getattr(self, name)) is not None and not text.strip():
                 yield ParameterError(name, None, "is empty")
-        if self.hybrid:
-            # Raises MilcoError for what a fusion excludes.
-            replace(self.request, fuse=self.fusion)
-        else:
+        if not self.hybrid:
             yield from self.request.index_conflicts([str(path) for path in self.index] or ["one"])
 
 

@@ -9,7 +9,8 @@ import gzip
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ EXAMPLES = 12
 _TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
 # The most terms or documents, and hits, that are read at a time.
 _READ, _HITS = 1024, 10**6
-# Version of the format of site.json and the data, which page.js compares with its own.
+# Version of the format of site.json, interface.json and the data, which page.js compares with its own.
 _FORMAT = 2
 
 
@@ -115,7 +116,7 @@ def export_page(
             # The look of the page of milco serve.
             styles = [TEMPLATES / "page.css", TEMPLATES / "search.css", SITE / "page.css"]
             (directory / "page.css").write_bytes(b"".join(style.read_bytes() for style in styles))
-            (directory / "interface.json").write_bytes(orjson.dumps(render.interfaces()))
+            _write_json(directory / "interface.json", render.interfaces())
             data = directory / "data"
             data.mkdir()
             # Each file of data begins with its name and this version, so that the page refuses one of another export.
@@ -130,11 +131,11 @@ def export_page(
             texts = _texts(searcher, ids, field, values, numbers)
             starts["texts"] = _write_chunks(write, "texts", _TEXTS, texts)
             write("values", numbers.tobytes())
-            site = _query_options(queries) | {"format": _FORMAT, "version": version, "starts": starts}
+            site = _query_options(queries) | {"version": version, "starts": starts}
             site |= {"name": determining["title"], "documents": len(ids), "bytes": size_on_disk(data)}
             site |= {"field": field, "values": values, "examples": list(examples)}
             site["counts"] = np.bincount(numbers, minlength=len(values) + 1)[1:].tolist()
-            (directory / "site.json").write_bytes(orjson.dumps(site))
+            _write_json(directory / "site.json", site)
             manifest = write_manifest(directory, WebManifest, **determining)
     size = sum(file.bytes for file in manifest.files) / 1e6
     log(f"Exported {counted(len(ids), 'document')} as a search page into {output}: {size:,.1f} MB")
@@ -345,3 +346,10 @@ def _write_chunks(
 def _write(data: Path, version: str, name: str, content: bytes) -> None:
     # No ending: a server would state that .gz is an encoding, and browsers would unpack it.
     (data / name).write_bytes(gzip.compress(f"{name} {version}\n".encode() + content, mtime=0))
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object that begins with the checksum of its file's name, the format and the rest."""
+    rest = orjson.dumps(content)[1:]
+    checksum = zlib.crc32(f"{path.name} {_FORMAT} ".encode() + rest)
+    path.write_bytes(f'{{"checksum":{checksum},"format":{_FORMAT},'.encode() + rest)

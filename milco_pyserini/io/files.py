@@ -172,8 +172,6 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 
 def visible(path: Path) -> Path:
     """Return a path for messages: in place of one in a scratch directory, the path that it is for."""
-    if path.parent.name.startswith("milco-") and path.parent.parent == Path(tempfile.gettempdir()):
-        return Path("a temporary directory")
     hidden = next((place for place in (path, *path.parents) if PARTIAL in place.name), None)
     return path if hidden is None else hidden.with_name(hidden.name[1:].partition(PARTIAL)[0])
 

@@ -18,7 +18,6 @@ from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.io.records import RunIndex
 from milco_pyserini.request import SearchRequest
-from milco_pyserini.search import steps
 
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
@@ -128,10 +127,6 @@ class SearchedIndex:
         """Return the available documents by docid."""
         self.engine_searcher.require_open()
         return {} if self.lookup is None else self.lookup(docids)
-
-    def validate(self, request: SearchRequest) -> None:
-        """Raise MilcoError, before an encoder is loaded, if the index cannot be searched in that way."""
-        steps.validate([self], request)
 
     def encode(self, texts: Sequence[str], request: SearchRequest) -> list[Any]:
         """Return a query of the engine for each text."""

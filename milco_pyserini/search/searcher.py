@@ -141,7 +141,7 @@ class Searcher:
         of_one = {"encoder": encoder, "alpha": alpha, "settings": settings}
         for name, value in (of_one | {"query_encoder": query_encoder}).items():
             if value is not None and paths is path:
-                raise ParameterError(name, None, "is for one index", "Open each, and pass them to Searcher().")
+                raise ParameterError(name, None, "applies to a single index", "Open each, and pass them to Searcher().")
         queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
         with ExitStack() as opened:
             indexes = []
@@ -273,7 +273,7 @@ class Searcher:
             raise TypeError(f"docid is {docid!r}, expected a str")
         request = SearchRequest.of(10, options)
         self.refresh()
-        self.one(index).validate(request)
+        steps.validate([self.one(index)], request)
         return self.explainer(index).explain(text, [docid], request)[0]
 
     def explainer(self, index: str = "") -> "Explainer":

@@ -38,6 +38,7 @@ from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.hits import Hit
 from milco_pyserini.options import option, validate_number
 from milco_pyserini.request import SearchRequest
+from milco_pyserini.search import steps
 from milco_pyserini.serve.opened import IndexDescription, IndexSnapshot
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ class SearchService:
             raise MilcoError(f"{len(docids):,} documents are named: up to {MAX_HITS} can be explained at a time")
         text = query_text(text)
         self.opened.encoder.of_request(request)
-        self.opened.explained(index).validate(request)
+        steps.validate([self.opened.explained(index)], request)
         wanted = list(dict.fromkeys(docids))
         with self._accepted() as opened:
             searcher = opened.explained(index)

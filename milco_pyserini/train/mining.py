@@ -1,6 +1,5 @@
 """Mine hard negatives: the hits of a query among the passages of its own training set that are not its positives."""
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +12,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.index import Hits, Index, find_engine
 from milco_pyserini.index.protocol import EngineSearcher
+from milco_pyserini.io.files import scratch_directory
 from milco_pyserini.options import validate
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.data.retrieval import RetrievalExample, RetrievalSource, distinct_passages, open_retrieval
@@ -45,12 +45,11 @@ def mine_training_set(options: MineOptions) -> None:
         passages = distinct_passages(source)
         for document in corpus or ():
             passages.setdefault(document.contents, len(passages))
-        with tempfile.TemporaryDirectory(prefix="milco-mine-") as directory:
+        with scratch_directory(file.with_name(f"{file.name}.index")) as scratch:
             vectors = encode_passages(list(passages), encoder, parts_of(file) / "passages", options.batch_size)
             # Zero-padded: docids break ties in the order of the passages.
             given: dict[str, Any] = {"ids": [f"{number:010d}" for number in range(len(vectors))], "encoder": encoder}
-            place = Path(directory) / "passages"
-            index = Index.build(vectors, place, options.engine, threads=options.threads, **given)
+            index = Index.build(vectors, scratch, options.engine, threads=options.threads, **given)
             miner = NegativeMiner(source, passages, encoder, index.searcher(), options)
             left_out = rewrite(file, source, _PART_SIZE, miner.mine)
         if left_out:

@@ -5,6 +5,7 @@ import gzip
 import http.server
 import json
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -346,6 +347,28 @@ def test_files_that_are_not_of_the_export_are_refused(root: Path, browser: Any, 
     (root / "mixed" / "site.json").write_bytes(b"<!DOCTYPE html>")
     with opened(browser, address.replace("/site/", "/mixed/")) as page:
         page.wait_for_selector("#about:has-text('site.json is damaged')")
+
+
+def test_damaged_settings_and_words_are_refused(root: Path, browser: Any, address: str) -> None:
+    """By name: a flipped bit of a key, the content of another file, and a script that reads another format."""
+    shutil.copytree(root / "site", root / "damaged")
+    contents = {file: (root / "site" / file).read_bytes() for file in ("site.json", "interface.json", "page.js")}
+    site, words, script = contents.values()
+    damaged = "is damaged, or the host sends another file: upload all files of the export again."
+    for file, content, message in (
+        ("site.json", site.replace(b'"length"', b'"mength"'), f"site.json {damaged}"),
+        ("site.json", site.replace(b'"format":', b'"format":1'), f"site.json {damaged}"),
+        ("interface.json", words.replace(b'"found"', b'"fount"'), f"interface.json {damaged}"),
+        ("interface.json", site, f"interface.json {damaged}"),
+        ("page.js", re.sub(rb"FORMAT = \d+", b"FORMAT = 0", script), "or reload the page."),
+    ):
+        assert content != contents[file]
+        (root / "damaged" / file).write_bytes(content)
+        with opened(browser, f"{address.replace('/site/', '/damaged/')}?q={quote(queries()[0])}") as page:
+            page.wait_for_selector(f"#about:has-text('{message}')")
+            assert page.locator("article").count() == 0
+            assert file != "page.js" or re.search(r"(site|interface)\.json are of different", page.inner_text("#about"))
+        (root / "damaged" / file).write_bytes(contents[file])
 
 
 def test_a_host_may_unpack_files_or_be_slow(root: Path, browser: Any, address: str) -> None:

@@ -88,7 +88,7 @@ def test_what_one_index_cannot_do_is_refused(indexes: list[Path]) -> None:
         ({"path": indexes, "fuse": "rrff"}, "Did you mean rrf"),
         ({"path": indexes, "fuse": "rrf", "weights": [1]}, "must be one for each of 2"),
         ({"path": indexes, "fuse": "rrf", "weights": [1, 0]}, "weights=0: must be above 0"),
-        ({"path": indexes, "fuse": "rrf", "alpha": 0.5}, "alpha is for one index"),
+        ({"path": indexes, "fuse": "rrf", "alpha": 0.5}, "alpha applies to a single index"),
     ):
         with pytest.raises(MilcoError, match=message):
             Searcher.open(**arguments)
@@ -120,9 +120,9 @@ def test_the_command_fuses_hits_and_runs(
     for more, message in (
         (["--index", *names], "Pass --fuse rrf to search them together"),
         (["--index", names[0], "--fuse", "rrf"], "--fuse requires several indexes"),
-        ([*common, "--alpha", "0.5"], "--alpha is for one index"),
-        (["--index", names[0], "--hybrid", "--alpha", "0.5"], "--alpha is for one index"),
-        (["--index", names[0], "--hybrid", "--min-share", "0.5"], "--min-share is for one index"),
+        ([*common, "--alpha", "0.5"], "--alpha applies to a single ranking, but this search fuses several. Omit it."),
+        (["--index", names[0], "--hybrid", "--alpha", "0.5"], "--hybrid and --alpha exclude each other"),
+        (["--index", names[0], "--hybrid", "--min-share", "0.5"], "--hybrid and --min-share exclude each other"),
         ([*common, "--distinct", "lng"], "did you mean 'lang'"),
         (["--index", names[0], "--weights", "1"], "--weights requires several indexes"),
     ):

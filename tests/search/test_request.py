@@ -69,7 +69,7 @@ def test_values_are_parsed_once() -> None:
         ({"balance": True}, TypeError, "balance is True, expected a field, such as 'lang'"),
         *(({"balance": text}, MilcoError, "balance") for text in ("", "=1", "lang=", "lang=x", "lang=-1", "lang=nan")),
         ({"balance": "lang=1e308"}, MilcoError, r"strength of balance 1e\+308: must be from 0 to 1,000"),
-        ({"fuse": "rrf", "alpha": 0.5}, MilcoError, "alpha is for one index"),
+        ({"fuse": "rrf", "alpha": 0.5}, MilcoError, "alpha applies to a single ranking"),
         ({"max_passage": ""}, MilcoError, "max_passage is empty"),
     ],
 )

@@ -331,6 +331,8 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
     ):
         with pytest.raises(TypeError, match=message):
             call()
+    with pytest.raises(MilcoError, match="stores no fields to choose distinct values by"):
+        searcher.explain(QUERY, "phone", distinct="nothing")
     with pytest.raises(MilcoError, match="no encoder at 'minni'"):
         Searcher.open(searcher.index.path, "minni")
     assert not (tmp_path / "index").exists()

@@ -221,7 +221,7 @@ def test_a_host_that_others_reach_needs_a_token(host: str) -> None:
         (("--alpha", "-1"), "--alpha -1"),
         (("--index", "nowhere"), "no index at nowhere"),
         (("--index", "a", "b"), "Pass --fuse rrf to search them together"),
-        (("--index", "a", "b", "--fuse", "rrf", "--alpha", "0.5"), "--alpha is for one index"),
+        (("--index", "a", "b", "--fuse", "rrf", "--alpha", "0.5"), "--alpha applies to a single ranking"),
         (("--index", "nowhere", "b", "--fuse", "rrf"), "no index at nowhere"),
         (("--host", "0.0.0.0", "--index", "nowhere"), "--host 0.0.0.0"),
         (("--token", "short", "--index", "nowhere"), "at least 16 ASCII characters"),

@@ -72,7 +72,7 @@ def test_hits_have_what_each_index_gave_them(client: TestClient, hybrid: Searche
         ({"filters": "lng=ja"}, "did you mean 'lang'"),
         ({"distinct": "lng"}, "did you mean 'lang'"),
         ({"balance": "lng"}, "did you mean 'lang'"),
-        ({"alpha": 0.5}, "is for one index"),
+        ({"alpha": 0.5}, "applies to a single ranking"),
     ):
         answer = client.get("/search", params={"q": QUERY, **options})
         assert (answer.status_code, message in answer.json()["error"]) == (400, True), answer.text

@@ -114,6 +114,16 @@ def test_a_corpus_adds_passages(data: Path, tmp_path: Path) -> None:
     assert any(text.endswith("corpus") for one in examples(tmp_path / "mined") for text in one.negatives)
 
 
+def test_the_index_of_the_passages_is_next_to_the_output(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """While it is needed: messages name that place, and nothing of it is left."""
+    output = tmp_path / "mined"
+    assert run(data, output) == 0
+    assert f"{output / data.name}.index takes " in capsys.readouterr().err
+    assert not [path for path in output.rglob("*") if "index" in path.name]
+
+
 def test_a_complete_output_is_kept(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """The same command does nothing; another one is refused, or starts over with --overwrite."""
     output = tmp_path / "mined"

@@ -4,7 +4,7 @@ const PAGE = 10, SNIPPET = 400;
 const MOST_PILLS = 12;
 // More bytes are not kept for use without a network.
 const MOST_KEPT = 100e6;
-// Of site.json, whose data this page reads.
+// Of site.json, interface.json and the data.
 const FORMAT = 2;
 // Milliseconds until a search reports what it waits for.
 const PATIENCE = 1000;
@@ -214,9 +214,20 @@ function pressed(event) {
 async function load(file) {
   const response = await fetch(file);
   if (!response.ok) throw new Error(`${file} is missing: ${response.status}. Upload all files of the export again.`);
-  return response.json().catch(() => {
-    throw new Error(`${file} is damaged, or the host sends another file: upload all files of the export again.`);
-  });
+  const [, checksum, format, rest] = /^\{"checksum":(\d+),"format":(\d+),(.*)/s.exec(await response.text()) ?? [];
+  if (Number(checksum) !== crc32(`${file} ${format} ${rest}`)) throw new Error(`${file} is damaged, or the host sends another file: upload all files of the export again.`);
+  if (Number(format) !== FORMAT) throw new Error(`page.js and ${file} are of different exports: upload all files of the export again, or reload the page.`);
+  return JSON.parse(`{${rest}`);
+}
+
+// crypto.subtle has no CRC-32, and is missing from pages that are served by http.
+function crc32(text) {
+  let crc = -1;
+  for (const byte of new TextEncoder().encode(text)) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  return ~crc >>> 0;
 }
 
 /** Sets the words of the page: in the language of the address, which is kept, else of an earlier choice, else of the browser. */
@@ -255,9 +266,8 @@ function speak(interfaces) {
 async function start() {
   if (!("DecompressionStream" in window && "Worker" in window && "Segmenter" in Intl)) return;
   const [given, interfaces] = await Promise.all([load("site.json"), load("interface.json")]);
-  speak(interfaces);
-  if (given.format !== FORMAT) throw new Error("page.js and site.json are of different exports: upload all files of the export again, or reload the page.");
   site = given;
+  speak(interfaces);
   worker = new Worker("worker.js", { type: "module" });
   worker.onmessage = answered;
   worker.onerror = () => (about.textContent = say("failed", { error: "worker.js or search.js is missing or damaged, or the host does not send it as text/javascript" }));

@@ -3,7 +3,6 @@
 import html
 import random
 import re
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from milco_pyserini.eval.known_items import KnownItems
 from milco_pyserini.eval.report import ALPHA, ReportTable, render
 from milco_pyserini.eval.significance import RunComparison, compare_evaluations
 from milco_pyserini.index import Index
+from milco_pyserini.io.files import scratch_directory
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.train.mining import encode_passages
 
@@ -72,8 +72,8 @@ def search_all(
         kept = parts / next(iter(collection.topics)).replace(" ", "-")
         vectors = encode_passages([one.contents for one in collection.documents], encoder, kept, batch_size)
         ids = [document.id for document in collection.documents]
-        with tempfile.TemporaryDirectory(prefix="milco-adapt-") as directory:
-            index = Index.build(vectors, Path(directory) / "index", "exact", ids=ids, encoder=encoder)
+        with scratch_directory(kept / "index") as scratch:
+            index = Index.build(vectors, scratch, "exact", ids=ids, encoder=encoder)
             with index.searcher() as searcher:
                 for name, topics in collection.topics.items():
                     queries = encoder.encode_query([topic.text for topic in topics], batch_size=batch_size)

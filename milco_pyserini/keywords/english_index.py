@@ -18,8 +18,7 @@ from milco_pyserini.options import validate_number
 # Anserini's.
 K1, B = 0.9, 0.4
 # Frequent words that Anserini's analyzer of English stems to a form that is not a word: peopl, becaus.
-_STEMMED = """people because many city very only during including used years states called company family country
-    history every different another following""".split()
+_STEMMED = "people because many city very only during including company family country history every different".split()
 # Documents whose lengths are read.
 _LOOKED_AT = 1000
 

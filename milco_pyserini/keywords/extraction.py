@@ -20,7 +20,8 @@ _LEAST_LETTERS = 3
 _PART = "##"
 # They begin a word in vocabularies without ##.
 _WORD_STARTS = ("▁", "Ġ")
-_WORD = re.compile(r"[^\W_]+")
+# Letters of the Latin script, and digits; other scripts may have no space before them.
+_LATIN = re.compile("[0-9A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ]+")
 
 # The columns of a word's pieces, and the word; by the first column.
 Joins = Mapping[int, Sequence[tuple[list[int], str]]]
@@ -88,21 +89,33 @@ def _weights(view: SparseBatch, row: int) -> dict[int, float]:
 
 
 def _own_words(encoder: "MilcoEncoder", text: str, source: Mapping[int, float]) -> dict[str, float]:
-    """Return names and numbers of a text, each with its share of the largest weight of the source view, above 0."""
+    """Return names and numbers of a text, each with its share of the largest weight of the source view."""
     # Digits of all scripts become those that English texts have.
     plain = re.sub(r"\d", lambda digit: str(int(digit[0])), unicodedata.normalize("NFKC", text))
-    latin = [word for word in _WORD.findall(plain) if all(map(_is_latin, word))]
+    latin = _LATIN.findall(plain)
     has_capitals = any(word[0].isupper() for word in latin)
     named = [word for word in latin if word[0].isupper() or not (has_capitals and word.isalpha())]
     kept = [word for word in named if word.isdecimal() or (len(word) > 1 and word.lower() not in STOP_WORDS)]
-    size, largest = encoder.vocabulary.english_size, max(source.values(), default=0.0)
+    # A piece within a text may begin a word alone: 19 of COVID-19.
+    pieces = {
+        _letters(encoder.vocabulary.source[column - encoder.vocabulary.english_size]): weight
+        for column, weight in source.items()
+    }
+    least, largest = min(source.values(), default=1.0), max(source.values(), default=1.0)
     own: dict[str, float] = {}
-    for word, pieces in zip(kept, encoder.tokenizer.ids(kept), strict=True):
-        # An encoder without a source view weighs all alike.
-        share = max(source.get(size + piece, 0.0) for piece in pieces) / largest if source else 1.0
-        if share:
-            own[word.lower()] = max(own.get(word.lower(), 0.0), share)
+    for word, ids in zip(kept, encoder.tokenizer.ids(kept), strict=True):
+        # An encoder without a source view weighs all alike, and the limits of one leave out the weakest.
+        share = max(pieces.get(_letters(encoder.tokenizer.pieces[number]), least) for number in ids) / largest
+        own[word.lower()] = max(own.get(word.lower(), 0.0), share)
     return own
+
+
+def _letters(piece: str) -> str:
+    return piece.lstrip("".join(_WORD_STARTS))
+
+
+def _letters(piece: str) -> str:
+    return piece.lstrip("".join(_WORD_STARTS))
 
 
 def _is_latin(sign: str) -> bool:
@@ -116,7 +129,7 @@ def _complete_words(vocabulary: Vocabulary) -> list[str]:
     found = []
     for piece in vocabulary.english:
         is_complete = piece.startswith(_WORD_STARTS) if marked else not piece.startswith(_PART)
-        word = piece.lstrip("".join(_WORD_STARTS)).lower()
+        word = _letters(piece).lower()
         is_word = word.isascii() and word.isalnum() and (word.isdecimal() or len(word) >= _LEAST_LETTERS)
         found.append(word if is_complete and is_word and word not in STOP_WORDS else "")
     return found

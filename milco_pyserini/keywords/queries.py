@@ -64,7 +64,7 @@ def _query_string(words: Words, field: str) -> str:
 
 
 def _bool(words: Words, field: str) -> str:
-    clauses = [{"match": {field: {"query": word, "boost": weight}}} for word, weight in words]
+    clauses = [{"match_phrase": {field: {"query": word, "boost": weight}}} for word, weight in words]
     return _json({"query": {"bool": {"should": clauses}}})
 
 

@@ -17,8 +17,8 @@ from milco_pyserini.options import validate_number
 
 # Anserini's.
 K1, B = 0.9, 0.4
-# Frequent words that Anserini's analyzer of English stems to a form that is not a word: peopl, becaus.
-_STEMMED = "people because many city very only during including company family country history every different".split()
+# Frequent words that Anserini's analyzer of English stems to what is no word, in other languages either: peopl, befor.
+_STEMMED = "people because before since only early every country already language".split()
 # Documents whose lengths are read.
 _LOOKED_AT = 1000
 

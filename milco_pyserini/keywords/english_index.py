@@ -42,7 +42,7 @@ class EnglishIndex:
     """
 
     def __init__(self, directory: str | Path, k1: float = K1, b: float = B) -> None:
-        from milco_pyserini.encode.analyzers import find_analyzer
+        from milco_pyserini.encode.analyzers import WHITE_SPACE, find_analyzer
         from milco_pyserini.index.errors import engine_errors
         from milco_pyserini.index.lucene_java import explain_newer_lucene
 
@@ -68,7 +68,8 @@ class EnglishIndex:
         # A query has as many clauses as words.
         autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
         parser: Any = autoclass("org.apache.lucene.queryparser.classic.QueryParser")
-        self._parser = parser(FIELD, self._analyzer)
+        # Of terms, which the index's analyzer has made of the words.
+        self._parser = parser(FIELD, find_analyzer(WHITE_SPACE[0]))
 
     def __enter__(self) -> Self:
         return self
@@ -82,13 +83,15 @@ class EnglishIndex:
         self._reader.close()
 
     def search(self, words: Iterable[tuple[str, float]], k: int = 10) -> Hits:
-        """Return the k best documents for weighted words; ties by docid.
+        """Return the k best documents for weighted words; ties by docid. Raises MilcoError if k is below 1.
 
-        Raises MilcoError if there are no words, or k is below 1.
+        A word that the analyzer splits counts as several: Anserini stores no positions by default.
         """
+        from milco_pyserini.encode.analyzers import analyze
+
         validate_number("k", k, minimum=1)
-        query = self._parser.parse(write_query(words, "lucene"))
-        found = self._searcher.search(query, k)
+        terms = [(term, weight) for word, weight in words for term in analyze(self._analyzer, word)]
+        found = self._searcher.search(self._parser.parse(write_query(terms, "lucene")), k) if terms else []
         return Hits([hit.docid for hit in found], np.array([hit.score for hit in found], np.float32))
 
     def _validate(self) -> None:

@@ -61,6 +61,16 @@ def test_scores_are_sums_of_weighted_bm25(index: EnglishIndex) -> None:
     assert len(index.search([("river", 1.0)], 1)) == 1
 
 
+def test_words_of_several_terms_need_no_positions(index: EnglishIndex) -> None:
+    """They count as their parts, and words that the analyzer drops as none; operators are words, too."""
+    parts = index.search([("river", 0.5), ("nile", 0.5)])
+    for words in ([("river Nile", 0.5)], [("the", 1.0), ('river" OR (nile)^9', 0.5), ("9", 0.1)]):
+        hits = index.search(words)
+        assert hits.docids[0] == parts.docids[0]
+    assert index.search([("river Nile", 0.5)]).scores.tolist() == parts.scores.tolist()
+    assert len(index.search([("the", 1.0)])) == len(index.search([])) == 0
+
+
 def test_the_parameters_of_bm25_count(directory: Path, index: EnglishIndex) -> None:
     """Without a share of length, long passages are not worse."""
     with EnglishIndex(directory, k1=2.0, b=0.0) as other:

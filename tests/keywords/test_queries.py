@@ -16,8 +16,8 @@ from milco_pyserini.keywords import QUERY_LANGUAGES, write_query
 
 # Operators, quotes, comments and ends of the languages, and characters that programs drop or take for an end.
 HOSTILE = r"""" ' \ \" \' '' "" ` ( ) [ ] { } * ? ~ ^ ^9 : :* :A / // /* */ -- # ; , . + - ! & && | || < > <-> = @ $ $1
-    % AND OR NOT NEAR NEAR( TO and or not to contents: _query_: {!lucene} {!func} *:* [* TO *] secret^99 "secret" |secret
-    'secret' OR(secret) \u0022 \0""".split()
+    % AND OR NOT NEAR NEAR( TO and or not to contents: _query_: {!lucene} {!func} *:* [* TO *] secret^99 "secret"
+    |secret 'secret' OR(secret) \u0022 \0""".split()
 HOSTILE += ["\0", "\n", "\r\n", "\t", "\x7f", "\u200b", "\u2028", "\ud800", "＂", "é"]
 COUNT = 1000
 TEXTS = ("the river", "a secret")

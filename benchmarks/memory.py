@@ -36,7 +36,7 @@ from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
 DEPTH = 5
-# Of a note, and of a question.
+# For a note, and for a question.
 KEYWORDS = 20
 COLUMNS = ("other language", "own language", "ms to remember", "ms to recall", "bytes a note")
 _WORD = re.compile(r"\w+")

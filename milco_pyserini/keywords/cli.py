@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.cli.runs import make_record
@@ -20,9 +20,6 @@ from milco_pyserini.keywords.english_index import K1, B, EnglishIndex
 from milco_pyserini.keywords.extraction import keywords
 from milco_pyserini.keywords.queries import FIELD, QUERY_LANGUAGES, write_query
 from milco_pyserini.options import DeviceOptions, one_of, option
-
-if TYPE_CHECKING:
-    from milco_pyserini.corpora import Corpus, Topics
 
 _TOP_K = 10
 _BATCH = 64
@@ -72,7 +69,7 @@ class KeywordsOptions(DeviceOptions):
     )
     k1: float = option(K1, group=_INDEX, minimum=0, requires="index", help="how soon repetitions count less")
     b: float = option(B, group=_INDEX, minimum=0, maximum=1, requires="index", help="how much length counts")
-    tag: str | None = option(None, group=_INDEX, requires="topics", help="last column of the run")
+    tag: str | None = option(None, group=_INDEX, requires="index", help="last column of the run")
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield an error unless there is one source of texts, and for a blank one."""
@@ -123,14 +120,20 @@ def _answer(options: KeywordsOptions, find: partial, index: EnglishIndex | None)
 
 
 def _write(
-    options: KeywordsOptions, output: Path, records: "Corpus | Topics", find: partial, index: EnglishIndex | None
+    options: KeywordsOptions, output: Path, records: Iterable[Any], find: partial, index: EnglishIndex | None
 ) -> None:
     """Write the keywords of topics or documents, lines that begin with the id, or a run; texts without are left out."""
     from milco_pyserini.corpora.records import encoded_text
     from milco_pyserini.io.runs import run_output, write_hits
+    from milco_pyserini.search.topics import SearchTopics
 
+    topics = None
+    if index:
+        records = list(records)
+        ids, texts = [record.id for record in records], [record.text for record in records]
+        topics = SearchTopics(ids, texts, name=options.topics or "").record()
+    about = make_record(options, "keywords", topics=topics)
     empty, progress, stream = 0, Progress("texts"), iter(records)
-    about = make_record(options, "keywords")
     with run_output(output, about) if index else text_output(output) as file:
         while batch := list(islice(stream, _BATCH)):
             for record, found in zip(batch, find(list(map(encoded_text, batch))), strict=True):

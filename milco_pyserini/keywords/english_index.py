@@ -17,7 +17,7 @@ from milco_pyserini.options import validate_number
 
 # Anserini's.
 K1, B = 0.9, 0.4
-# Frequent words that Anserini's analyzer of English stems to what is no word, in other languages either: peopl, befor.
+# Frequent words whose stems by Anserini's analyzer of English are not words in any language: peopl, befor.
 _STEMMED = "people because before since only early every country already language".split()
 # Documents whose lengths are read.
 _LOOKED_AT = 1000
@@ -68,7 +68,7 @@ class EnglishIndex:
         # A query has as many clauses as words.
         autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2**31 - 1)
         parser: Any = autoclass("org.apache.lucene.queryparser.classic.QueryParser")
-        # Of terms, which the index's analyzer has made of the words.
+        # It reads terms, which the index's analyzer has made of the words.
         self._parser = parser(FIELD, find_analyzer(WHITE_SPACE[0]))
 
     def __enter__(self) -> Self:
@@ -100,7 +100,7 @@ class EnglishIndex:
 
         from milco_pyserini.encode.analyzers import analyze
 
-        lengths = set()
+        lengths: set[int] = set()
         for leaf in self._reader.leaves().toArray():
             if (norms := leaf.reader().getNormValues(FIELD)) is not None:
                 while len(lengths) < 2 and norms.nextDoc() < _LOOKED_AT:

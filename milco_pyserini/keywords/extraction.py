@@ -15,7 +15,7 @@ from milco_pyserini.sparse.stop_words import STOP_WORDS
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
 
-# Most pieces of one or two letters are beginnings of names (ka, cr), which English texts have with another meaning.
+# Most pieces of one or two letters are beginnings of names (ka, cr).
 _LEAST_LETTERS = 3
 _PART = "##"
 # They begin a word in vocabularies without ##.
@@ -114,10 +114,6 @@ def _letters(piece: str) -> str:
     return piece.lstrip("".join(_WORD_STARTS))
 
 
-def _letters(piece: str) -> str:
-    return piece.lstrip("".join(_WORD_STARTS))
-
-
 def _is_latin(sign: str) -> bool:
     return sign.isascii() or "LATIN" in unicodedata.name(sign, "")
 
@@ -136,7 +132,7 @@ def _complete_words(vocabulary: Vocabulary) -> list[str]:
 
 
 def _joins(encoder: "MilcoEncoder", words: Iterable[str]) -> Joins:
-    """Return the words that have several pieces. A word of the vocabulary has one: its parts are no sign of it."""
+    """Return the words that have several pieces. A word of the vocabulary is a term by itself."""
     joins = defaultdict(list)
     known = sorted({word.lower() for word in words if word.isalnum()} - STOP_WORDS)
     encodings = encoder.english_tokenizer.encode_batch(known, add_special_tokens=False)

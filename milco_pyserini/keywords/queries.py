@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from milco_pyserini.errors import MilcoError, validate_name
 from milco_pyserini.options import MAX_INTEGER, validate_number
@@ -43,9 +44,10 @@ def write_query(words: Iterable[tuple[str, float]], language: str, field: str = 
         validate_number("weight", weight, above=0, maximum=MAX_INTEGER)
         if plain := " ".join("".join(sign if sign.isprintable() else " " for sign in word).split()):
             known.append((plain, max(round(weight, 3), 0.001)))
-    if not known:
+    query = QUERY_LANGUAGES[language](known, field) if known else ""
+    if not query:
         raise MilcoError("there are no words to search for: a query needs one")
-    return QUERY_LANGUAGES[language](known, field)
+    return query
 
 
 def _lucene(words: Words, field: str) -> str:
@@ -59,21 +61,16 @@ def _lucene_term(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _query_string(words: Words, field: str) -> str:
-    return _json({"query": {"query_string": {"query": _lucene(words, field), "fields": [field]}}})
-
-
 def _bool(words: Words, field: str) -> str:
+    # A word with spaces is a phrase, as in the other languages.
     clauses = [{"match_phrase": {field: {"query": word, "boost": weight}}} for word, weight in words]
     return _json({"query": {"bool": {"should": clauses}}})
 
 
 def _fts5(words: Words, field: str) -> str:
     largest = max(weight for _, weight in words)
-    phrases = (
-        ['"' + word.replace('"', '""') + '"'] * max(1, round(_REPETITIONS * weight / largest)) for word, weight in words
-    )
-    return " OR ".join(phrase for repeated in phrases for phrase in repeated)
+    phrases = [('"' + word.replace('"', '""') + '"', round(_REPETITIONS * weight / largest)) for word, weight in words]
+    return " OR ".join(phrase for phrase, count in phrases for _ in range(max(1, count)))
 
 
 def _tsquery(words: Words, field: str) -> str:
@@ -81,21 +78,20 @@ def _tsquery(words: Words, field: str) -> str:
 
 
 def _plain(words: Words, field: str) -> str:
-    return " ".join(
-        "".join(sign if sign.isalnum() else " " for word, _ in words for sign in f"{word} ").lower().split()
-    )
+    text = " ".join(word for word, _ in words).lower()
+    return " ".join("".join(sign if sign.isalnum() else " " for sign in text).split())
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
+_json = partial(json.dumps, ensure_ascii=False)
 
 QUERY_LANGUAGES: dict[str, Callable[[Words, str], str]] = {
     "json": lambda words, field: _json(dict(words)),
     "tsv": lambda words, field: "\n".join(f"{word}\t{weight:.10g}" for word, weight in words),
     "words": _plain,
     "lucene": _lucene,
-    "query_string": _query_string,
+    "query_string": lambda words, field: _json(
+        {"query": {"query_string": {"query": _lucene(words, field), "fields": [field]}}}
+    ),
     "bool": _bool,
     "fts5": _fts5,
     "tsquery": _tsquery,

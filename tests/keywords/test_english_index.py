@@ -10,6 +10,7 @@ import pytest
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.errors import MilcoError
+from milco_pyserini.index import open_index
 from milco_pyserini.io.runs import read_run
 from milco_pyserini.keywords import EnglishIndex
 
@@ -78,8 +79,14 @@ def test_the_parameters_of_bm25_count(directory: Path, index: EnglishIndex) -> N
         assert other.search(query).scores.tolist() != index.search(query).scores.tolist()
 
 
+def test_other_commands_name_the_one_that_searches_it(directory: Path) -> None:
+    """Its index has no terms of MILCO."""
+    with pytest.raises(MilcoError, match="with milco keywords --index"):
+        open_index(directory)
+
+
 def test_an_index_of_other_words_is_refused(tmp_path: Path) -> None:
-    """Of another language, of words that were not stemmed, or stemmed in another way."""
+    """Texts of another language, words that were not stemmed, or were stemmed in another way."""
     others = [
         ("sample-de", "-language", "de"),
         ("sample-de",),
@@ -142,7 +149,8 @@ def test_topics_in_another_language_are_searched(run: Run, directory: Path, tmp_
     found = read_run(path)
     first = [next(iter(hits)).partition("-")[2] == topic.partition("-q")[2] for topic, hits in found.items()]
     assert len(found) == 50 and sum(first) > 30
-    assert json.loads((tmp_path / "run.txt.json").read_text())["options"]["k1"] == 0.9
+    record = json.loads((tmp_path / "run.txt.json").read_text())
+    assert (record["options"]["k1"], record["topics"]["count"]) == (0.9, 50)
     code, out, _ = run("Welcher Fluss fließt durch Ägypten?", "--index", directory, "--k", "2")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["1", "2"]

@@ -13,7 +13,7 @@ from test_docs import DOCS, blocks, steps
 pytestmark = pytest.mark.cluster
 
 
-def test_the_road_to_opensearch_ends_at_the_note(opensearch: Cluster, tmp_path: Path) -> None:
+def test_the_requests_to_opensearch_find_the_note(opensearch: Cluster, tmp_path: Path) -> None:
     """As the page has them: the notes and their keywords, the requests, and the hit of a question."""
     page = DOCS / "keywords.md"
     files = {step.file: step.content for step in steps(page) if step.file}

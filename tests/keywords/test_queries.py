@@ -95,7 +95,7 @@ def test_tsquery_reads_hostile_words_as_data(postgres: tuple[str, Path]) -> None
 
 
 def test_json_forms_hold_hostile_words_as_values() -> None:
-    """What is parsed again has one value for each word, printable and with single spaces."""
+    """Parsed again, they have one value for each word, printable and with single spaces."""
     for word, *forms in zip(hostile_words(), *map(queries, ("bool", "query_string", "json")), strict=True):
         (clause, river), query_string, plain = (
             json.loads(forms[0])["query"]["bool"]["should"],
@@ -125,6 +125,8 @@ def test_an_empty_query_is_refused(language: str) -> None:
     for words in ([], [("\0\n", 1.0)]):
         with pytest.raises(MilcoError, match="no words to search for"):
             write_query(words, language)
+    with pytest.raises(MilcoError, match="no words to search for"):
+        write_query([("!?", 1.0)], "words")
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -39,27 +39,15 @@ class KeywordsOptions(DeviceOptions):
 
     text: str | None = option(None, positional=True, metavar="TEXT", help="a text in any language")
     topics: str | None = option(None, metavar="NAME|FILE", help="topics in place of TEXT")
-    corpus: str | None = option(
-        None, metavar="NAME|PATH", excludes=("index",), help="documents in place of TEXT, encoded as such"
-    )
+    corpus: str | None = option(None, metavar="NAME|PATH", excludes=("index",), help="documents in place of TEXT")
     top_k: int | None = option(
-        None, minimum=1, metavar="K", help=f"words of each text (default: {_TOP_K}; with --index, all)"
+        None, minimum=1, metavar="K", help=f"words of a text (default: {_TOP_K}; all with --index)"
     )
-    words: Path | None = option(
-        None, metavar="FILE", help="words of the collection, one a line, into which pieces of words are joined"
-    )
-    format: str = option(
-        "tsv",
-        choices=tuple(QUERY_LANGUAGES),
-        excludes=("index",),
-        help="query language: json and tsv have weights, words are plain",
-    )
+    words: Path | None = option(None, metavar="FILE", help="words of the collection, into which pieces are joined")
+    format: str = option("tsv", choices=tuple(QUERY_LANGUAGES), excludes=("index",), help="query language")
     field: str = option(FIELD, metavar="NAME", excludes=("index",), help="field that query_string and bool search")
     output: Path | None = option(
-        None,
-        metavar="FILE",
-        excludes=("text",),
-        help="file, - for stdout (default: stdout; with --index, runs/INDEX.TOPICS.txt)",
+        None, metavar="FILE", excludes=("text",), help="file (default: stdout; with --index, runs/INDEX.TOPICS.txt)"
     )
     overwrite: bool = option(False, requires="output", help="replace an existing file at --output")
     encoder: str = option(DEFAULT_ENCODER, group="encoder", metavar="NAME|DIR", help="encoder with English terms")
@@ -93,8 +81,9 @@ def command(options: KeywordsOptions) -> None:
         validate_output_file(output, options.overwrite)
     name = options.topics or options.corpus
     records = name and (open_topics if options.topics else open_corpus)(name)
-    lines = numbered_lines(options.words) if options.words else ()
-    words = [line.decode("utf-8", "replace").strip() for _, line in lines]
+    words = (
+        [str(line, "utf-8", "replace").strip() for _, line in numbered_lines(options.words)] if options.words else ()
+    )
     with EnglishIndex(options.index, options.k1, options.b) if options.index else nullcontext() as index:
         top_k = options.top_k if index else options.top_k or _TOP_K
         encoder = load_encoder(options.encoder, options.device, options.dtype)

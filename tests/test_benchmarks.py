@@ -23,7 +23,7 @@ from milco_pyserini.train.data.retrieval import RetrievalExample
 ROOT = Path(__file__).parent.parent / "benchmarks"
 CHECKPOINT = str(Path(__file__).parent / "data" / "golden" / "ckpt_distillation")
 ENCODER = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]
-TEXTS = ["old harbour", "first book train", "river bridge", "summer market", "the old train", "book of the river"]
+TEXTS = ["old harbour", "first book train", "river bridge", "every summer market", "the old train", "book of the river"]
 Load = Callable[[str], ModuleType]
 Capture = pytest.CaptureFixture[str]
 
@@ -163,6 +163,10 @@ PROGRAMS = {
         ("cpu, torch ", "2 layers, 40 texts, ", "limit ", "documents/s", "one query of 16 tokens: ", "on CUDA only"),
     ),
     "help_time": ("--repeats 1 --commands encode index", ("encode", "index", "slowest")),
+    "keywords": (
+        "--data {data} {encoder} --sentences 3 --format csv",
+        ("words of the query,", "structured queries", "10 keywords,", "all keywords,", "both sides,", "10 strongest,"),
+    ),
     "languages": ("--data {data} {encoder} --sentences 3 --format csv", ("R@1,all,own,other,spelled", "en,,", "sw,")),
     "lexecho": ("{encoder} --topics 2 --languages sw", ("1 language;", "mean of 50 topics")),
     "lucene_indexing": ("--documents 40 --threads 1 --repeats 1", ("threads", "ratio", "40 documents")),
@@ -172,7 +176,7 @@ PROGRAMS = {
     ),
     "memory": (
         "--data {data}/eval/flores --notes 2 {encoder}",
-        ("ms to recall", "MILCO", "FTS5 unicode61", "FTS5 trigram", "6 notes"),
+        ("ms to recall", "MILCO", "FTS5 unicode61", "FTS5 trigram", "FTS5 with English keywords", "6 notes"),
     ),
     "quantization": (
         "--corpus {corpus} --topics {topics} --k 3 --scales 1 1000 {encoder}",

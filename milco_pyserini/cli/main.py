@@ -18,6 +18,7 @@ GROUPS = {
         "index": "build an index: lucene, exact, qdrant or seismic",
         "search": "search an index and write a TREC run; fuse and rerank runs",
         "export": "write files for other search engines, or fill their servers: OpenSearch, Qdrant ...",
+        "keywords": "write English words of any text as a query of another engine; search an English BM25 index",
         "eval": "evaluate runs, with significance tests",
     },
     "Inspection": {

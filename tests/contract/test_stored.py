@@ -221,7 +221,7 @@ def test_vectors_without_documents_are_indexed_without(tmp_path: Path) -> None:
     """As those of version 0.4; the error for store_documents=True names the way to get them."""
     vectors = write_store(tmp_path / "old", *synthetic_batch(5))
     assert Index.build(vectors, tmp_path / "index", "exact").manifest.fields is None
-    with pytest.raises(MilcoError, match=r"old holds vectors without their documents. Encode them again with reuse="):
+    with pytest.raises(MilcoError, match=r"old holds vectors without their documents. Run milco encode --reuse "):
         Index.build(vectors, tmp_path / "other", "exact", store_documents=True)
     assert not (tmp_path / "other").exists()
 

@@ -110,7 +110,7 @@ def test_documents_are_read_once_and_only_if_they_are_asked_for() -> None:
     assert asked == [["a", "b"]]
     # Neither the ranking nor its lookup, which may hold a database or an index, is pickled or copied with a hit.
     copy = pickle.loads(pickle.dumps(hits[0]))
-    assert (copy, copy.text) == (hits[0], "text") and asdict(hits[1]) == {"docid": "b", "score": 1.0}
+    assert (copy, copy.text) == (hits[0], "text") and asdict(hits[1]) == {"docid": "b", "score": 1.0, "rank": 2}
 
 
 def test_an_index_that_stores_documents_needs_no_corpus(
@@ -331,7 +331,7 @@ def test_impossible_batches_and_indexes_are_refused(searcher: Searcher, vectors:
     ):
         with pytest.raises(TypeError, match=message):
             call()
-    with pytest.raises(MilcoError, match="stores no fields to choose distinct values by"):
+    with pytest.raises(MilcoError, match=r"no field 'nothing': the documents of .* have no fields"):
         searcher.explain(QUERY, "phone", distinct="nothing")
     with pytest.raises(MilcoError, match="no encoder at 'minni'"):
         Searcher.open(searcher.index.path, "minni")
@@ -346,7 +346,7 @@ def test_query_prints_hits_that_fit_the_terminal(
     common = ["--index", str(index), "--query", QUERY, "--device", "cpu", "--k", "2"]
     assert search(common) == 0
     header, first, *_ = capsys.readouterr().out.splitlines()
-    assert header.split() == ["rank", "score", "match", "docid", "text"]
+    assert header.split() == ["rank", "score", "share", "docid", "text"]
     assert first.split()[0] == "1" and first.split()[3] == "phone"
     assert "phone: … Bell patented" in first and len(first) <= 60
 

@@ -208,7 +208,7 @@ def test_requests_in_work_finish_on_the_index_that_they_began_with(
             is_open = engine() is not None
             go.set()
             found = await answer
-        return [hit.docid for hit in found.hits], (is_open, engine), after
+        return [shown.hit.docid for shown in found.hits], (is_open, engine), after
 
     with closing(SearchService(opened(path))) as service:
         docids, (is_open, engine), (explained,) = asyncio.run(work(service))

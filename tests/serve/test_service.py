@@ -42,9 +42,11 @@ def test_concurrent_requests_find_what_the_searcher_finds() -> None:
 
     for (text, request), response in zip(requests, run(work), strict=True):
         hits = searcher().search(text, 10, alpha=request.alpha, views=request.views)[request.offset :][:5]
-        assert [hit.docid for hit in response.hits] == hits.docids
-        assert [hit.score for hit in response.hits] == pytest.approx(hits.scores.tolist(), rel=1e-5)
-        assert [hit.rank for hit in response.hits] == [*range(request.offset + 1, request.offset + 1 + len(hits))]
+        assert [found.hit.docid for found in response.hits] == hits.docids
+        assert [found.hit.score for found in response.hits] == pytest.approx(hits.scores.tolist(), rel=1e-5)
+        assert [found.hit.rank for found in response.hits] == [
+            *range(request.offset + 1, request.offset + 1 + len(hits))
+        ]
     assert sum(sizes) == len(requests)
     assert max(sizes) > 1
 
@@ -140,10 +142,11 @@ def test_documents_have_the_text_of_their_best_passage() -> None:
         assert opened.about.has_passages
         by_passage, by_document = asyncio.run(work(opened))
     best: dict[str, Any] = {}
-    for hit in by_passage:
-        best.setdefault(hit.docid.rpartition("#")[0], hit)
-    assert 1 < len(best) <= len(by_document) == len({hit.docid for hit in by_document})
-    for hit, (docid, passage) in zip(by_document, best.items(), strict=False):
+    for found in by_passage:
+        best.setdefault(found.hit.docid.rpartition("#")[0], found)
+    assert 1 < len(best) <= len(by_document) == len({found.hit.docid for found in by_document})
+    for found, (docid, other) in zip(by_document, best.items(), strict=False):
+        hit, passage = found.hit, other.hit
         assert (hit.docid, hit.passage, hit.score) == (docid, passage.docid, passage.score)
-        assert (hit.share, hit.snippet, hit.document.text) == (passage.share, passage.snippet, passage.document.text)
-        assert hit.to_json()["passage"] == passage.docid and passage.passage is None
+        assert (hit.share, found.snippet, hit.document.text) == (passage.share, other.snippet, passage.document.text)
+        assert found.to_json()["passage"] == passage.docid and passage.passage is None

@@ -26,12 +26,11 @@ GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/m
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
 
-# A search page of the sample, without a server. The table takes some minutes to make once.
+# A search page of the sample, without a server.
 site: $(VENV)/installed
 	$(RUN) -m milco_pyserini encode --corpus sample --encoder mini
 	$(RUN) -m milco_pyserini index --vectors vectors/sample --store
-	$(RUN) -m milco_pyserini encode query-table --encoder mini --output tables/mini
-	$(RUN) -m milco_pyserini export web --index indexes/sample.lucene --encoder tables/mini --topics sample --output site
+	$(RUN) -m milco_pyserini export web --index indexes/sample.lucene --topics sample --output site
 	@echo '$(RUN) -m http.server --directory site'
 
 test: lint $(VENV)-ciff/installed

@@ -221,14 +221,16 @@ def values(workdir: Path, inputs: Path, run: Run) -> Iterator[Row]:
 
 def _export_site(place: Path, documents: int, languages: Sequence[str | None]) -> list[Any]:
     """Export a search page; return how many documents a search finds without a filter, and with each value."""
+    sys.path.insert(0, f"{ROOT}/tests")
+    from network_set import write_model, write_network
+
     from milco_pyserini import Searcher
     from milco_pyserini.encode.opening import load_encoder
-    from milco_pyserini.encode.query_table import QueryTable
     from milco_pyserini.export.web import export_page
 
     draw = random.Random(documents)
-    encoder: Any = load_encoder(CHECKPOINT)
-    table = QueryTable.build(encoder, place / "table")
+    encoder = write_model(place / "model")
+    network: Any = load_encoder(write_network(encoder, place / "network"))
     corpus: list[dict[str, Any]] = []
     for number in range(documents):
         words = draw.choices("the river flows mountains in snow bridge of a city near old stone".split(), k=400)
@@ -236,8 +238,8 @@ def _export_site(place: Path, documents: int, languages: Sequence[str | None]) -
         field = {} if language is None else {"lang": language}
         corpus.append({"id": f"d{number}", "text": f"the river {' '.join(words)}", **field})
     index = Index.build(corpus, place / "docs.lucene", "lucene", encoder=encoder)
-    export_page(index, table, place / "site", field="lang")
-    with Searcher.open(place / "docs.lucene", table) as searcher:
+    export_page(index, network, place / "site", field="lang")
+    with Searcher.open(place / "docs.lucene", network) as searcher:
         found = [(searcher.search(_QUERY).total, "")]
         given = sorted({language for language in languages if language is not None})
         return found + [(searcher.search(_QUERY, filters={"lang": value}).total, value) for value in given]

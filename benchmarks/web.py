@@ -1,6 +1,6 @@
 """Compare the search page of milco export web, in Chromium, with milco search: hits, bytes, requests and milliseconds.
 
-python benchmarks/web.py --index indexes/sample.lucene --encoder tables/mini --topics sample
+python benchmarks/web.py --index indexes/sample.lucene --encoder mini-query --topics sample
 
 Every topic is searched for in the page's own worker. Cold starts open the page with a query in a browser without files.
 """
@@ -23,6 +23,7 @@ from urllib.parse import quote
 from milco_pyserini import Index, Searcher
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.corpora import open_topics
+from milco_pyserini.defaults import MINI_QUERY
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.web import export_page
@@ -46,7 +47,7 @@ class WebOptions:
     """Search a page for topics in Chromium, and compare hits and scores with those of milco search."""
 
     index: Path = option(metavar="DIR", help="index of engine lucene with stored documents")
-    encoder: str = option(metavar="DIR", help="query table")
+    encoder: str = option(MINI_QUERY, metavar="NAME|DIR", help="query network")
     topics: str = option("sample", metavar="NAME|PATH", help="topics")
     k: int = option(1000, minimum=1, help="hits to compare")
     repeats: int = option(5, minimum=1, metavar="N", help="cold starts, each with another topic")
@@ -108,9 +109,9 @@ def command(options: WebOptions) -> None:
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise MilcoError("benchmarks/web.py needs playwright: pip install playwright") from None
-    table: Any = load_encoder(options.encoder)
+    encoder: Any = load_encoder(options.encoder)
     texts: Sequence[str] = [query.text for query in open_topics(options.topics)]
-    with Searcher.open(options.index, table) as searcher:
+    with Searcher.open(options.index, encoder) as searcher:
         expected = [
             ([list(hit) for hit in zip(hits.docids, hits.scores.tolist(), strict=True)], hits.total)
             for hits in searcher.search_batch(texts, options.k)
@@ -118,7 +119,7 @@ def command(options: WebOptions) -> None:
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         site = Path(directory) / "site"
         started = time.perf_counter()
-        manifest = export_page(Index.open(options.index), table, site, overwrite=True)
+        manifest = export_page(Index.open(options.index), encoder, site, overwrite=True)
         seconds, size = time.perf_counter() - started, sum(file.bytes for file in manifest.files)
         sys.stdout.write(f"export: {seconds:.1f} s, {size / 1e6:.1f} MB in {len(manifest.files):,} files\n")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

@@ -9,6 +9,7 @@ from milco_pyserini.errors import MilcoError, parameter
 
 DEFAULT_ENCODER = "omai-research/milco-650m"
 MINI = "mini"
+MINI_QUERY = "mini-query"
 VIEWS = ("pivot", "source")
 DTYPES = ("auto", "fast", "float32", "bfloat16")
 # Defaults of MilcoEncoder on the CPU.

@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from network_set import write_model, write_network
 from safetensors import safe_open
 from tokenizers import BertWordPieceTokenizer, Tokenizer
 from transformers import BertConfig, BertModel
 
 from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.layouts import read_tensors
@@ -27,6 +29,8 @@ from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets
 from recipes.milco_mini.export import quantize_blocks
 from recipes.milco_mini.lexical import Bm25Scores
+from recipes.milco_mini.query import draw
+from recipes.milco_mini.query import main as train_queries
 from recipes.milco_mini.refine import silent_columns, strongest
 from recipes.milco_mini.start import write_start
 
@@ -333,3 +337,27 @@ def test_files_of_another_kind_are_one_line_before_anything_is_written(
         assert words in error.splitlines()[-1]
         assert "Traceback" not in error
         assert not (tmp_path / "work").exists()
+
+
+def test_a_query_network_learns_the_vectors_of_its_teacher(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In few steps, its vectors are nearer to the teacher's; the same command with more steps resumes."""
+    teacher = write_model(tmp_path / "model", query_pivot_top_k=12)
+    texts = draw(data, 100, 1)
+    assert len(texts) > 100
+    given = {"data": data, "work": tmp_path / "work", "output": tmp_path / "out", "teacher": teacher.name}
+    given |= {"layers": 1, "texts": 100, "passages": 20, "rate": 3e-3, "threads": 1}
+    command = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    for steps in (20, 120):
+        assert train_queries([*command, "--steps", str(steps)]) == 0
+    assert "Resuming after step 20" in capsys.readouterr().err
+    expected = teacher.encode_query(texts, views="pivot").to_scipy(2000).toarray()
+    cosines = []
+    for place in (write_network(teacher, tmp_path / "before"), tmp_path / "out"):
+        found = load_encoder(place).encode_query(texts, views="pivot").to_scipy(2000).toarray()
+        norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+        cosines.append(float(((found * expected).sum(axis=1) / np.maximum(norms, 1e-9)).mean()))
+    assert cosines[1] > cosines[0] + 0.01
+    assert train_queries([*command, "--seed", "2"]) == 2
+    assert "choose another --work" in capsys.readouterr().err

@@ -1,7 +1,4 @@
-"""milco encode: a corpus, topics or one text as sparse vectors.
-
-milco encode query-table --encoder omai-research/milco-650m --output tables/milco: queries without the model.
-"""
+"""milco encode: a corpus, topics or one text as sparse vectors."""
 
 import sys
 from collections.abc import Iterator
@@ -10,15 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.console import counted, log
+from milco_pyserini.cli.parser import run_command
+from milco_pyserini.console import log
 from milco_pyserini.defaults import vectors_directory
 from milco_pyserini.encode.devices import LAUNCHERS, LOCAL, require_devices
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.io.files import size_on_disk, validate_writable
 from milco_pyserini.model.checkpoint import Checkpoint
-from milco_pyserini.options import DeviceOptions, ShardOptions, one_of, option
+from milco_pyserini.options import ShardOptions, one_of, option
 
 _SCALE_OUT = "scale-out"
 _RESUMES = "complete parts are kept; rerun the same command to resume"
@@ -38,7 +34,6 @@ class EncodeOptions(EncodePlan, ShardOptions):
 
       milco encode --corpus sample --encoder mini
       milco encode --text "Wer erfand das Telefon?" --encoder mini
-      milco encode query-table --encoder mini --output tables/mini
     """
 
     corpus: str | None = option(
@@ -74,34 +69,6 @@ class EncodeOptions(EncodePlan, ShardOptions):
         yield from super().conflicts()
 
 
-@dataclass(frozen=True)
-class QueryTableOptions(DeviceOptions):
-    """Make a table of terms that encodes queries without a network.
-
-    The table takes the place of its encoder for queries, in well under a millisecond: as --encoder of milco encode
-    --topics, milco search and milco serve. Every token is encoded alone. With --train, texts are encoded, too, and the
-    table is trained so that its queries are near theirs: translations train it for their language, as does a file of
-    your own queries, LANG-en.tsv with the query in both columns. An interrupted run is resumed by the same command.
-
-      milco encode query-table --encoder mini --train bitext --output tables/mini
-      milco search --index indexes/sample.lucene --encoder tables/mini --query "Wer entdeckte das Penicillin?"
-    """
-
-    encoder: str = option(metavar="NAME|DIR", help="checkpoint: hub name, directory, or mini (embedded)")
-    output: Path = option(metavar="DIR", help="directory of the table")
-    train: tuple[str, ...] = option(
-        (),
-        metavar="BITEXT",
-        help="texts to train with: files LANG-en.tsv(.gz) of text TAB English text, directories of them, or "
-        "collections, as milco train sap takes; the English text is encoded",
-    )
-    train_size: int = option(
-        100_000, minimum=1, metavar="N", requires="train", help="English texts to encode, the most translated"
-    )
-    top_k: int = option(16, minimum=1, metavar="K", help="pivot terms of a token, the strongest")
-    overwrite: bool = option(False, help="replace a table at --output")
-
-
 def encode_command(options: EncodeOptions) -> None:
     """Encode what the options name. Raises MilcoError before anything is written if they are invalid."""
     plan = EncodePlan(**{field.name: getattr(options, field.name) for field in fields(EncodePlan)})
@@ -133,23 +100,6 @@ def encode_command(options: EncodeOptions) -> None:
     )
 
 
-def make_query_table(options: QueryTableOptions) -> None:
-    """Write the table of an encoder."""
-    from milco_pyserini.corpora.bitext import draw_pairs
-    from milco_pyserini.encode.opening import open_encoder
-    from milco_pyserini.encode.query_table import QueryTable
-
-    # Before torch is loaded, which takes seconds.
-    checkpoint = Checkpoint.open(options.encoder).fetch()
-    if not options.output.exists():
-        validate_writable(options.output)
-    texts = draw_pairs(options.train, options.train_size) if options.train else []
-    encoder = open_encoder(checkpoint, options.device, options.dtype)
-    table = QueryTable.build(encoder, options.output, texts, options.top_k, options.overwrite)
-    size, rows = size_on_disk(options.output) / 1e6, counted(len(table.vectors), "row")
-    log(f"{options.output} has {rows} in {size:.1f} MB: pass it as --encoder")
-
-
 def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
     """Print the top_k terms of a text in each view with their weights."""
     from milco_pyserini.sparse.listing import listing
@@ -172,5 +122,4 @@ def print_terms(text: str, plan: EncodePlan, device: str, top_k: int) -> None:
         sys.stdout.write(listing(view, terms[:top_k], len(terms)))
 
 
-SUBCOMMANDS = {"query-table": Subcommand(QueryTableOptions, make_query_table, _RESUMES)}
-main = partial(dispatch, "milco encode", SUBCOMMANDS, Subcommand(EncodeOptions, encode_command, _RESUMES))
+main = partial(run_command, "milco encode", EncodeOptions, encode_command, interrupted=_RESUMES)

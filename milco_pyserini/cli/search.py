@@ -135,15 +135,15 @@ class SearchOptions(DeviceOptions):
         group=_ENCODER,
         metavar="NAME|DIR",
         excludes=("fuse",),
-        help="encoder of external vectors, the index's encoder if it moved, or its query table",
+        help="encoder of external vectors, the index's encoder if it moved, or its query network",
     )
     query_encoder: str | None = option(
         None,
         group=_ENCODER,
         metavar="NAME|DIR",
         excludes=("fuse",),
-        help="another encoder of queries over the same English pieces (SPLADE), or of the vectors at --topics: it "
-        "searches the English terms",
+        help="a query network of the index's encoder, such as mini-query; or another encoder over the same English "
+        "pieces (SPLADE), or of the vectors at --topics, which searches the English terms",
     )
 
     @property

@@ -9,10 +9,8 @@ Parquet files are unpacked to lines, about twice their size, because their foote
 thousand rows, would fill the memory.
 """
 
-import random
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -129,18 +127,6 @@ def open_bitext(
         if language not in known:
             raise unknown_name("language", language, known)
     return [source for source in sources if source.language in languages]
-
-
-def draw_pairs(names: Sequence[str | Path], size: int) -> list[tuple[str, str]]:
-    """Return the texts and English texts of bitext with at most so many different English texts, always the same.
-
-    The most translated texts come first, in random order. Raises MilcoError as open_bitext() does.
-    """
-    pairs = list(dict.fromkeys((pair.text, pair.english) for source in open_bitext(names) for pair in source.pairs()))
-    translations = Counter(english for _, english in pairs)
-    english = random.Random(0).sample(list(translations), len(translations))
-    drawn = set(sorted(english, key=translations.__getitem__, reverse=True)[:size])
-    return [pair for pair in pairs if pair[1] in drawn]
 
 
 class BitextFile(BitextSource):

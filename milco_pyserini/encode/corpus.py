@@ -150,15 +150,14 @@ def encode_corpus(
         plan = replace(plan, encoder=loaded.name)
     if not (topics or loaded.network.encodes_documents):
         fix = f"Encode documents with {loaded.config.checkpoint}."
-        raise ParameterError("encoder", plan.encoder, "is a query table, which encodes topics only", fix)
+        raise ParameterError("encoder", plan.encoder, "encodes topics only", fix)
     if topics:
         warn_if_trained_on(loaded, records.name)
     plan = plan.resolve(loaded, topics)
     wanted = structs.replace(wanted, **plan.manifest_fields(), **encoder_fields(checkpoint, loaded, devices[0], topics))
     part_encoder = PartEncoder(plan, loaded)
     if old is not None:
-        table = {name: getattr(wanted, name) or None for name in ("query_table_top_k", "query_table_training")}
-        old.validate(structs.replace(wanted, **table))
+        old.validate(structs.replace(wanted, query_network=wanted.query_network or None))
         old.load()
     num_parts = -(-report.records // plan.part_size)
     parts = range(shard_id, num_parts, shard_num)

@@ -19,7 +19,7 @@ _MODULES = {
     Kind.MILCO: "encoder",
     Kind.MASKED_LANGUAGE_MODEL: "splade",
     Kind.M3: "m3",
-    Kind.QUERY_TABLE: "query_table",
+    Kind.QUERY_NETWORK: "query_network",
     Kind.SENTENCE_TRANSFORMERS: "sentence_transformers",
     Kind.BM25: "bm25",
 }
@@ -32,7 +32,7 @@ def load_encoder(
     english_prefix: str = "",
     revision: str | None = None,
 ) -> "MilcoEncoder":
-    """Load a sparse encoder of any kind: MILCO, a masked language model (SPLADE), BGE-M3, st:NAME|DIR, a QueryTable.
+    """Load a sparse encoder of any kind: MILCO, a masked language model (SPLADE), BGE-M3, st:NAME|DIR, a QueryNetwork.
 
     A masked language model has the pivot view, over its own pieces; BGE-M3 has the source view. st: is a SparseEncoder
     of sentence-transformers, with the pivot view. Arguments as for MilcoEncoder.from_pretrained(). Raises MilcoError,
@@ -49,9 +49,9 @@ def open_encoder(
 ) -> "MilcoEncoder":
     """Load the sparse encoder of a checkpoint. Arguments and errors as for load_encoder().
 
-    A query table is loaded without torch: its device and dtype have no effect.
+    A query network is loaded without torch: its device and dtype have no effect.
     """
-    if checkpoint.kind is not Kind.QUERY_TABLE:
+    if checkpoint.kind is not Kind.QUERY_NETWORK:
         device = choose_device(device)
     if checkpoint.fetch().kind not in _MODULES:
         config = checkpoint.config

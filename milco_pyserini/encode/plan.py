@@ -133,9 +133,9 @@ class EncodePlan:
 
 
 def encoder_identity(encoder: Any) -> dict[str, Any]:
-    """Return the hashes of an encoder; a query table has those of its encoder, and other vectors."""
-    table = {f"query_table_{name}": getattr(encoder.config, name, None) for name in ("top_k", "training")}
-    return encoder.hashes | {name: value for name, value in table.items() if value}
+    """Return the hashes of an encoder; a query network has those of the documents' model, and other vectors."""
+    own = getattr(encoder.config, "query_network", None)
+    return encoder.hashes | ({"query_network": own} if own else {})
 
 
 def encoder_fields(checkpoint: Checkpoint, encoder: Any, device: str, topics: bool) -> dict[str, Any]:

@@ -36,9 +36,9 @@ class ViewEncoder:
     device: "torch.device | str"
     dtype: "torch.dtype | str"
 
-    # False for encoders of queries only (QueryTable).
+    # False for encoders of queries only (QueryNetwork).
     encodes_documents = True
-    # True if tokens have states; encoders of sentence-transformers and query tables only have weights.
+    # True if tokens have states; encoders of sentence-transformers and query networks only have weights.
     has_token_states = False
 
     def on(self, device: "torch.device", dtype: "torch.dtype") -> Self:

@@ -50,7 +50,7 @@ def validate_network(encoder: "MilcoEncoder") -> None:
     if not encoder.network.has_token_states:
         raise MilcoError(
             f"encoder {encoder.name} cannot be explained: origins of terms are known for MILCO, masked language models "
-            "and BGE-M3, not for a SparseEncoder of sentence-transformers or a query table"
+            "and BGE-M3, not for a SparseEncoder of sentence-transformers or a query network"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
-from milco_pyserini.defaults import INDEXES, directory_name
+from milco_pyserini.defaults import INDEXES, MINI_QUERY, directory_name
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.options import ShardOptions, option
 from milco_pyserini.registry import Registry
@@ -101,16 +101,16 @@ class OnnxOptions:
 class WebOptions:
     """Write a search page without a server: static files that any web server or host of pages serves.
 
-    The page searches in the browser, with the hits and scores of milco search with the query table. The index is one of
+    The page searches in the browser, with the hits and scores of milco search with a query network. The index is one of
     engine lucene that stores its documents.
 
       milco index --vectors vectors/sample
-      milco export web --index indexes/sample.lucene --encoder tables/mini
+      milco export web --index indexes/sample.lucene --encoder mini-query
       python -m http.server --directory exports/sample.web
     """
 
     index: Path = option(metavar="DIR", help="index of milco index --engine lucene --store")
-    encoder: str = option(metavar="DIR", help="query table of milco encode query-table")
+    encoder: str = option(MINI_QUERY, metavar="NAME|DIR", help="query network of the index's encoder")
     field: str | None = option(None, metavar="NAME", help="stored field to filter by (default: lang, if it is stored)")
     topics: str | None = option(None, metavar="NAME|PATH", help="topics of which the page offers some as examples")
     title: str = option("", metavar="TEXT", help="title of the page (default: the index's name)")
@@ -172,7 +172,7 @@ def onnx_command(options: OnnxOptions) -> None:
 
 
 def web_command(options: WebOptions) -> None:
-    """Export a search page. Raises MilcoError before the table is loaded if the index cannot have one."""
+    """Export a search page. Raises MilcoError before the encoder is loaded if the index cannot have one."""
     from milco_pyserini.corpora import open_topics
     from milco_pyserini.encode.documents import LANGUAGE
     from milco_pyserini.encode.opening import open_encoder
@@ -183,17 +183,15 @@ def web_command(options: WebOptions) -> None:
     index = open_index(options.index)
     validate_index(index, options.field)
     checkpoint = Checkpoint.open(options.encoder)
-    if checkpoint.kind is not Kind.QUERY_TABLE:
-        fix = f"Make one with milco encode query-table --encoder {options.encoder}."
-        raise ParameterError(
-            "encoder", options.encoder, "has another kind of encoder than a query table, which a page needs", fix
-        )
+    if checkpoint.kind is not Kind.QUERY_NETWORK:
+        rule = "has another kind of encoder than a query network, which a page needs"
+        raise ParameterError("encoder", options.encoder, rule, f"Give one, such as {MINI_QUERY}.")
     queries = [] if options.topics is None else [query.text for query in open_topics(options.topics)]
     field = options.field or (LANGUAGE if LANGUAGE in (index.manifest.fields or {}) else None)
-    table: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
+    encoder: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
     output = options.output or EXPORTS / f"{index_name(index)}.web"
     examples = queries[:: len(queries) // EXAMPLES + 1]
-    export_page(index, table, output, field, examples, options.overwrite, options.title)
+    export_page(index, encoder, output, field, examples, options.overwrite, options.title)
 
 
 SUBCOMMANDS = {

@@ -1,8 +1,8 @@
-"""Write a static search page: files that any web server serves, of an index and a query table.
+"""Write a static search page: files that any web server serves, of an index and a query network.
 
-The page adds up the integers that lucene adds up, so hits and scores are those of milco search with the table. Its data
-are sorted maps in compressed chunks: rows of the table by their tokens, postings by term, documents by row. A query
-reads only chunks with something of it.
+The page adds up the integers that lucene adds up, so hits and scores are those of milco search with the network. Its
+data are the network, and sorted maps in compressed chunks: embeddings by token, postings by term, documents by row. A
+query reads only chunks with something of it.
 """
 
 import gzip
@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from milco_pyserini import __version__
 from milco_pyserini.console import Progress, counted, log
 from milco_pyserini.encode.contract import MilcoQueryEncoder
-from milco_pyserini.encode.query_table import QueryTable
+from milco_pyserini.encode.query_network import QueryNetwork
 from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.explain import render
 from milco_pyserini.export.ciff import message, varint
@@ -34,6 +35,7 @@ from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.io.files import atomic_directory, checksum_bytes, size_on_disk
 from milco_pyserini.io.records import FilesRecord
 from milco_pyserini.model.configuration import term_limit
+from milco_pyserini.model.query_forward import EMBEDDINGS, WORDS, QueryForward
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import VIEWS
 
@@ -44,23 +46,23 @@ MAX_DOCUMENTS = 200_000
 # Values of a field that filters: a byte is their number.
 MAX_VALUES = 255
 EXAMPLES = 12
-# Bytes of a chunk before it is compressed, of rows of the table, of postings, and of documents.
-_TABLE, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
+# Bytes of a chunk before it is compressed, of embeddings, of postings, and of documents.
+_WORDS, _POSTINGS, _TEXTS = 2**15, 2**17, 2**16
 # The most terms or documents, and hits, that are read at a time.
 _READ, _HITS = 1024, 10**6
 # Version of the format of site.json, interface.json and the data, which page.js compares with its own.
-_FORMAT = 2
+_FORMAT = 3
 
 
 class WebManifest(FilesRecord, frozen=True, kw_only=True):
-    """A search page: the index and the table that it was made of, and its files. field: that filters."""
+    """A search page: the index and the network that it was made of, and its files. field: that filters."""
 
     format_version: int
     target: str
     index: str
     generation: str
     encoder: str
-    table: str
+    network: str
     field: str | None
     title: str
     examples: list[str]
@@ -69,7 +71,7 @@ class WebManifest(FilesRecord, frozen=True, kw_only=True):
 
 def export_page(
     index: Index,
-    table: QueryTable,
+    encoder: QueryNetwork,
     output: Path,
     field: str | None = None,
     examples: Sequence[str] = (),
@@ -79,28 +81,26 @@ def export_page(
     """Write the page to the directory output, which exists only when it is complete.
 
     Args:
-        index: of engine lucene, with stored documents that were encoded by the encoder of the table.
+        index: of engine lucene, with stored documents that were encoded by the model of the network.
+        encoder: of queries.
         field: stored field to filter by, with one value per document.
         examples: queries that the page offers.
         overwrite: replace an export at output.
         title: title of the page; "" for the name of the index.
 
     Raises:
-        MilcoError: output exists, the index is too large, or the page cannot have such an index, table or field.
+        MilcoError: output exists, the index is too large, or the page cannot have such an index, encoder or field.
     """
     validate_index(index, field)
-    queries = index_query_encoder(index.vectors, QueryOptions(table))
-    tokenizer = _tokenizer(table)
-    vectors = table.vectors
+    queries = index_query_encoder(index.vectors, QueryOptions(encoder))
+    tokenizer = _tokenizer(encoder)
     determining: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "target": "web",
         "index": index_name(index),
         "generation": index.generation,
-        "encoder": table.config.checkpoint,
-        "table": checksum_bytes(
-            b"".join(a.tobytes() for a in (vectors.indptr, vectors.columns, vectors.weights, table.units.pairs))
-        ),
+        "encoder": encoder.documents.name,
+        "network": encoder.config.query_network,
         "field": field,
         "title": title or index_name(index),
         "examples": list(examples),
@@ -124,8 +124,9 @@ def export_page(
             version = checksum_bytes(orjson.dumps(determining))[:16]
             write = partial(_write, data, version)
             write("tokenizer", orjson.dumps(tokenizer))
-            starts = {"table": _write_chunks(write, "table", _TABLE, _table_rows(table, queries))}
-            ids, starts["postings"] = _write_postings(write, searcher, table, queries)
+            write("network", _network(encoder, queries.max_length))
+            starts = {"words": _write_chunks(write, "words", _WORDS, _words(encoder.network.forward))}
+            ids, starts["postings"] = _write_postings(write, searcher, encoder, queries)
             # 1 + the place of a document's value, 0 without one.
             numbers = np.zeros(len(ids), np.uint8)
             texts = _texts(searcher, ids, field, values, numbers)
@@ -166,9 +167,9 @@ def validate_index(index: Index, field: str | None = None) -> None:
         field_type(field, index.manifest.fields, index.path)
 
 
-def _tokenizer(table: QueryTable) -> dict[str, Any]:
+def _tokenizer(encoder: QueryNetwork) -> dict[str, Any]:
     """Return what the page tokenizes with. Raises MilcoError for a tokenizer of another kind."""
-    given = orjson.loads(table.tokenizer.tokenizer.to_str())
+    given = orjson.loads(encoder.tokenizer.tokenizer.to_str())
     model, before = given["model"], given["pre_tokenizer"] or {}
     normalizers = list(map(_normalizer, (given["normalizer"] or {}).get("normalizers", [given["normalizer"]])))
     known = {
@@ -179,12 +180,12 @@ def _tokenizer(table: QueryTable) -> dict[str, Any]:
     for part, (about, is_known) in known.items():
         if not is_known:
             kind = about.get("type")
-            raise MilcoError(f"the tokenizer of {table.name} has the {part} {kind}, which the page does not have")
-    ids = table.tokenizer.tokenizer.encode("a").ids
-    left, right = table.tokenizer.num_special_tokens
+            raise MilcoError(f"the tokenizer of {encoder.name} has the {part} {kind}, which the page does not have")
+    ids = encoder.tokenizer.tokenizer.encode("a").ids
+    left, right = encoder.tokenizer.num_special_tokens
     return {
         "normalizers": normalizers,
-        "unchanged": _unchanged(table.tokenizer.tokenizer.normalizer),
+        "unchanged": _unchanged(encoder.tokenizer.tokenizer.normalizer),
         # Faster to read than lists. No text has a line feed, which the normalizer replaces.
         "pieces": "\n".join(piece.replace("\n", " ") for piece, _ in model["vocab"]),
         "scores": "\n".join(str(score) for _, score in model["vocab"]),
@@ -228,44 +229,57 @@ def _unchanged(normalizer: Any) -> str:
 
 
 def _query_options(queries: MilcoQueryEncoder) -> dict[str, Any]:
-    """Return lengths and limits of queries."""
-    config = queries.encoder.config
+    """Return lengths and limits of queries, and sizes of the network."""
+    config, forward = queries.encoder.config, queries.encoder.network.forward
+    words, scale = forward.documents[WORDS], forward.documents.get(f"{WORDS}_scale")
     return {
         "length": queries.max_length,
         "lowercase": queries.lowercase,
         "capitals": bool(getattr(config, "lowercase_capitals", False)),
         "scale": queries.scale,
         "english": queries.encoder.vocabulary.english_size,
-        "limits": [term_limit(config, view, is_query=True) for view in VIEWS],
+        "limits": [term_limit(config, view, is_query=True) if view in queries.views else 0 for view in VIEWS],
+        "pool": config.source_pool,
+        "network": {name: getattr(forward, name) for name in ("heads", "eps", "padding", "layers")},
+        # Bytes of the values of an embedding and of its scales, and their types.
+        "words": [[a.nbytes // len(a), a.dtype.str[1:]] for a in (words, scale) if a is not None],
         "encoder": config.checkpoint,
     }
 
 
-def _table_rows(table: QueryTable, queries: MilcoQueryEncoder) -> Iterator[tuple[int, bytes]]:
-    """Yield key and row of each unit: its columns as gaps, and the bits of their float16 weights.
+def _network(encoder: QueryNetwork, length: int) -> bytes:
+    """Return what the page computes with but embeddings, as a safetensors file, with the decoder's possible terms."""
+    forward = encoder.network.forward
+    tensors = {name: tensor for name, tensor in forward.documents.items() if name.startswith(EMBEDDINGS)}
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(WORDS)}
+    positions = f"{EMBEDDINGS}position_embeddings.weight"
+    tensors[positions] = tensors[positions][: length + forward.padding + 1]
+    own = {name: tensor for name, tensor in forward.documents.items() if name.startswith("decoder.")}
+    tensors |= {name: tensor[forward.columns] for name, tensor in own.items()} | dict(forward.own)
+    tensors |= {"columns": forward.columns, "echo": encoder.network.echo}
+    return save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
 
-    The key of a token is ID x (tokens + 1), that of a pair as much with the first ID, plus 1, plus the second ID.
-    """
-    vectors, size = table.vectors.view(*queries.views), table.units.num_tokens
-    pairs = table.units.pairs
-    keys = np.append(np.arange(size) * (size + 1), pairs // size * (size + 1) + 1 + pairs % size)
-    # Weights that round to nothing add nothing, and are the weakest.
-    kept = vectors.where(np.rint(vectors.weights * np.float32(queries.scale)) > 0)
-    bits = kept.weights.astype(np.float16).view(np.uint16)
-    for unit in np.argsort(keys, kind="stable").tolist():
-        span = slice(kept.indptr[unit], kept.indptr[unit + 1])
-        columns = kept.columns[span]
-        if len(columns):
-            gaps = map(varint, [len(columns), *np.diff(columns, prepend=0).tolist()])
-            yield int(keys[unit]), b"".join(gaps) + bits[span].astype("<u2").tobytes()
+
+def _words(forward: QueryForward) -> Iterator[tuple[int, bytes]]:
+    """Yield token and embedding as it is stored: the bytes of its values, then of its scales."""
+    stored = [forward.documents[name] for name in (WORDS, f"{WORDS}_scale") if name in forward.documents]
+    for token, parts in enumerate(zip(*stored, strict=True)):
+        yield token, b"".join(part.tobytes() for part in parts)
 
 
 def _write_postings(
-    write: Callable[[str, bytes], None], searcher: EngineSearcher, table: QueryTable, queries: MilcoQueryEncoder
+    write: Callable[[str, bytes], None], searcher: EngineSearcher, encoder: QueryNetwork, queries: MilcoQueryEncoder
 ) -> tuple[list[str], list[int]]:
     """Write the postings of all terms that queries may have; return the docids in their order, and the chunks."""
-    vocabulary = table.vocabulary
-    columns = np.unique(table.vectors.view(*queries.views).columns)
+    vocabulary = encoder.vocabulary
+    source = vocabulary.english_size + np.flatnonzero(encoder.network.echo > 0)
+    columns = np.concatenate(
+        [
+            own
+            for view, own in zip(VIEWS, (encoder.network.forward.columns, source), strict=True)
+            if view in queries.views
+        ]
+    )
     numbers: dict[str, int] = {}
     found: list[tuple[int, NDArray[np.int32], NDArray[np.int32]]] = []
     progress, size = Progress("terms", len(columns)), max(1, min(_READ, _HITS // searcher.num_documents))

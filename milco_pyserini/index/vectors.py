@@ -15,7 +15,7 @@ from milco_pyserini.errors import Message, MilcoError, ParameterError, shown
 from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.protocol import DEFAULT_QUERIES, QueryOptions
 from milco_pyserini.io.records import SEARCH, IndexManifest, StoreManifest, fields_to_match
-from milco_pyserini.model.checkpoint import Checkpoint
+from milco_pyserini.model.checkpoint import Checkpoint, Kind
 from milco_pyserini.request import BuildRequest, IndexRequest
 from milco_pyserini.sparse import PIVOT, SOURCE, VIEWS, SparseBatch, VectorStore, open_store
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
@@ -70,11 +70,20 @@ def index_query_encoder(vectors: StoreManifest, options: QueryOptions) -> "Milco
         encoder = Checkpoint.open(encoder).fetch()
     from milco_pyserini.encode.contract import open_english_query_encoder, open_query_encoder
 
-    if options.query_encoder is None:
+    if options.query_encoder is None or _is_of_documents(encoder):
         encoder = open_query_encoder(vectors, encoder, *device)
     else:
         encoder = open_english_query_encoder(vectors, encoder, options.encoder, *device)
     return encoder if options.alpha is None else encoder.with_alpha(options.alpha)
+
+
+def _is_of_documents(encoder: Any) -> bool:
+    """Return whether an encoder of queries is for documents of one model, in all views: a query network."""
+    from milco_pyserini.encode.query_network import QueryNetwork
+
+    if isinstance(encoder, str | Path | Checkpoint):
+        return Checkpoint.open(encoder).kind is Kind.QUERY_NETWORK
+    return isinstance(encoder, QueryNetwork)
 
 
 def read_queries(
@@ -96,7 +105,7 @@ def read_queries(
     if (store.manifest.kind or "topics") != "topics":
         warn(f"{path} holds {store.manifest.kind}, not topics: they are searched for as queries")
     views: tuple[str, ...] = VIEWS
-    if options.query_encoder is None:
+    if options.query_encoder is None or _is_of_documents(options.query_encoder):
         other = store.manifest.encoder
         hint = Message(
             "Or search only English terms, if both have the same pieces: {query_encoder}", query_encoder=other

@@ -113,8 +113,7 @@ class StoreManifest(FilesRecord, frozen=True, kw_only=True):
     pruning: Annotated[str | UnsetType | None, Agree(_ENCODE | INDEX | EXPORT, "prune")] = UNSET
     max_length: Annotated[Count | None, Agree(_ENCODE | UPDATE | EXPLAIN, "max_length")] = None
     split_passages: Annotated[bool | None, Agree(_ENCODE | UPDATE | EXPLAIN, "split_passages")] = None
-    query_table_top_k: Annotated[int | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
-    query_table_training: Annotated[str | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
+    query_network: Annotated[str | UnsetType | None, Agree(_ENCODE, "encoder")] = UNSET
     echo_variant: Annotated[Any, _VARIANT] = UNSET
     source_pool: Annotated[Any, _VARIANT] = UNSET
     source_drop_special: Annotated[Any, _VARIANT] = UNSET

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from milco_pyserini.defaults import DEFAULT_ENCODER, MINI
+from milco_pyserini.defaults import DEFAULT_ENCODER, MINI, MINI_QUERY
 from milco_pyserini.errors import MilcoError, ParameterError, require_package
 from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.io.hub import cached_snapshot, fetch_hub_file, fetch_snapshot
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 ST = "st:"
 # An encoder without a model, alone or before its languages, as in bm25:ar; and its file of statistics.
 BM25, BM25_FILE = "bm25", "bm25.npz"
-# model_type in the config.json of a query table.
-QUERY_TABLE = "milco_query_table"
+# model_type in the config.json of a query network.
+QUERY_NETWORK = "milco_query_network"
 # BGE-M3's linear layer, and the directory of the English tokenizer in our layout.
 HEAD, ENGLISH = "sparse_linear.pt", "english"
 # sentence-transformers' files: a model's modules, each with its directory, and the model's class and prompts.
 MODULES, MODEL_CLASS = "modules.json", "config_sentence_transformers.json"
 
-_MINI = Path(__file__).parent.parent / "resources" / "milco-mini"
+_RESOURCES = Path(__file__).parent.parent / "resources"
+_EMBEDDED = {MINI: _RESOURCES / "milco-mini", MINI_QUERY: _RESOURCES / "milco-mini-query"}
 # Any of these is a tokenizer: of the tokenizers library, SentencePiece, WordPiece.
 _TOKENIZER_FILES = _FILE, _SENTENCEPIECE, _WORD_PIECES = ("tokenizer.json", "sentencepiece.bpe.model", "vocab.txt")
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
@@ -64,7 +65,7 @@ class Kind(Enum):
     MILCO = auto()
     MASKED_LANGUAGE_MODEL = auto()
     M3 = auto()
-    QUERY_TABLE = auto()
+    QUERY_NETWORK = auto()
     SENTENCE_TRANSFORMERS = auto()
     BM25 = auto()
     OTHER = auto()
@@ -96,7 +97,8 @@ class Checkpoint:
         self.noun, self._example, self._embedded = noun, example, embedded
         self._path = path = name.removeprefix(ST)
         # An empty path would be the working directory.
-        local = _MINI if name == embedded == MINI else Path(path) if path and Path(path).is_dir() else None
+        place = _EMBEDDED.get(name, Path(path)) if embedded == MINI else Path(path)
+        local = place if path and place.is_dir() else None
         is_name = embedded == MINI and name.partition(":")[0] == BM25
         # It has no files.
         self._local = local = Path(os.devnull) if is_name else local
@@ -132,7 +134,7 @@ class Checkpoint:
     @property
     def address(self) -> str:
         """The name by which a process in another working directory opens it."""
-        is_path = self._local not in (None, _MINI, Path(os.devnull))
+        is_path = self._local not in (None, *_EMBEDDED.values(), Path(os.devnull))
         return self.name.removesuffix(self._path) + str(Path(self._path).resolve()) if is_path else self.name
 
     @cached_property
@@ -207,8 +209,8 @@ class Checkpoint:
             return Kind.SENTENCE_TRANSFORMERS
         if self.requires_fit:
             return Kind.BM25
-        if self.config.get("model_type") == QUERY_TABLE:
-            return Kind.QUERY_TABLE
+        if self.config.get("model_type") == QUERY_NETWORK:
+            return Kind.QUERY_NETWORK
         if is_milco(self.config):
             return Kind.MILCO
         is_masked = any(str(name).endswith("ForMaskedLM") for name in self.config.get("architectures") or ())
@@ -243,7 +245,7 @@ class Checkpoint:
     def english_tokenizer(self) -> Tokenizer:
         """The tokenizer whose pieces name the pivot columns; BGE-M3 has none. Raises as `tokenizer` does."""
         place = self.directory / ENGLISH
-        if self.kind is Kind.MILCO or (self.kind is Kind.QUERY_TABLE and place.is_dir()):
+        if self.kind is Kind.MILCO:
             return self._read_tokenizer(ENGLISH_FIELD, place)
         return Tokenizer(WordLevel({}, unk_token="")) if self.kind is Kind.M3 else self.tokenizer.tokenizer
 

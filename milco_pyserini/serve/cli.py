@@ -83,7 +83,7 @@ class ServeOptions:
         group=_SOURCES,
         metavar="NAME|DIR",
         excludes=("fuse",),
-        help="encoder of external vectors, the index's encoder if it moved, or its query table (without explanations); "
+        help="encoder of external vectors, the index's encoder if it moved, or its query network (no explanations); "
         "of a new memory (default: mini)",
     )
     device: str = option("auto", group=_SOURCES, metavar="DEVICE", help="auto, cpu, cuda or cuda:N")

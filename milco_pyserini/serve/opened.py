@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 from milco_pyserini.corpora import open_topics
 from milco_pyserini.corpora.catalog import BENCHMARKS
 from milco_pyserini.encode.contract import MilcoQueryEncoder
-from milco_pyserini.encode.query_table import QueryTable
+from milco_pyserini.encode.query_network import QueryNetwork
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.directory import manifest_state
 from milco_pyserini.io.records import StoreManifest
@@ -31,9 +31,9 @@ class IndexDescription:
     generation: a digest that changes with every update. examples: queries to try. fields: names of the stored fields,
     by which searches can filter. language: name of the field with a document's language, or "". balance: the same field
     if scores can be balanced by it. scale: from weights to impacts; None for external vectors. indexes: paths of
-    several, () for one. explained: paths of those whose encoder shows what each token contributes, which a query table
-    and a SparseEncoder do not. is_approximate: whether a query table encodes queries. has_passages: whether it holds
-    passages of documents, which the page shows by their best one.
+    several, () for one. explained: paths of those whose encoder shows what each token contributes: neither a query
+    network nor a SparseEncoder does. is_approximate: whether a query network encodes queries. has_passages: whether it
+    holds passages of documents, which the page shows by their best one.
     """
 
     name: str
@@ -78,7 +78,7 @@ class IndexDescription:
             indexes=[part.name for part in parts] if len(parts) > 1 else (),
             explained=[part.name for part in parts if _is_explained(part)],
             is_approximate=any(
-                isinstance(query.encoder, QueryTable) for part in parts if (query := part.query_encoder)
+                isinstance(query.encoder, QueryNetwork) for part in parts if (query := part.query_encoder)
             ),
             has_passages=bool(vectors.split_passages) and all(holds_passages(part.index) for part in parts),
         )

@@ -14,7 +14,6 @@ COMMANDS = {
     "encode --corpus docs.tsv --encoder mini --output /proc/x": "--output /proc/x",
     "encode --text a --encoder mini --device cuda:99": "--device cuda:99",
     "encode --text a --encoder mini --max-length 100000": "--max-length 100000",
-    "encode query-table --encoder mini --output /proc/x": "--output /proc/x",
     "index --vectors vectors --engine exact --output /proc/x": "--output /proc/x",
     "search --index INDEX --query a --device cuda:99": "--device cuda:99",
     "search --index INDEX --topics docs.tsv --device cuda:99": "--device cuda:99",

@@ -50,7 +50,6 @@ MESSAGES = {
     "encode --corpus docs.tsv --encoder mini --output notes": (
         "milco encode: error: notes was not written by this command, so it is never replaced. Choose another --output."
     ),
-    "encode query-table --encoder mini": "milco encode query-table: error: --output is required",
     "index": "milco index: error: which --vectors? there are vectors/a, vectors/b",
     "index --vectors docs.tsv": (
         "milco index: error: docs.tsv is a file, not a directory of vectors: make them of texts with milco "

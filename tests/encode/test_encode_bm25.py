@@ -285,7 +285,6 @@ def test_invalid_input_is_one_line(store: Path, tmp_path: Path, capsys: pytest.C
         f"--corpus {corpus} --encoder bm25:en --english-prefix e_": "has no English terms",
         f"--corpus {empty} --encoder bm25:en": "holds no document with a word",
         "--text one --encoder bm25": "the language of the texts is not known",
-        "query-table --encoder bm25:en": "a table would not replace it",
     }
     for arguments, message in cases.items():
         output = [] if "--text" in arguments else ["--output", str(tmp_path / "out")]

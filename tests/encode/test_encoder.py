@@ -21,7 +21,6 @@ from milco_pyserini.encode.contract import MilcoDocumentEncoder, MilcoQueryEncod
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder, choose_device, choose_dtype
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.explainer import explain_texts
 from milco_pyserini.io.records import StoreManifest
@@ -136,7 +135,7 @@ def test_top_k_limits_each_view() -> None:
         variant(pivot_top_k=0)
 
 
-def test_queries_have_limits_of_their_own(tmp_path: Path) -> None:
+def test_queries_have_limits_of_their_own() -> None:
     """query_pivot_top_k and query_source_top_k limit queries only, by every way to encode them."""
     limited = variant(query_pivot_top_k=4, query_source_top_k=1)
     complete = variant().encode_query(TEXTS)
@@ -148,8 +147,6 @@ def test_queries_have_limits_of_their_own(tmp_path: Path) -> None:
     expected = vectors.to_dicts()
     queries = MilcoQueryEncoder(limited)
     assert [set(terms) for terms in queries.encode_batch(TEXTS)] == [set(terms) for terms in expected]
-    table = QueryTable.build(limited, tmp_path / "table")
-    assert max(table.encode_query(TEXTS).view(PIVOT).lengths()) <= 4
 
 
 def test_texts_in_capitals_are_lowercased_if_the_checkpoint_states_it(tmp_path: Path) -> None:

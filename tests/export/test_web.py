@@ -10,23 +10,20 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 from browsing import is_light, opened
-from golden_set import GOLDEN
+from network_set import write_model, write_network
 from pages import EVIL
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.main import main
 from milco_pyserini.corpora import open_corpus
 from milco_pyserini.encode.opening import load_encoder
-from milco_pyserini.encode.query_table import QueryTable
+from milco_pyserini.encode.query_network import QueryNetwork
 from milco_pyserini.export import web
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
@@ -62,7 +59,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of some documents of the sample, and a table with few different weights, so that many terms tie."""
+    """An index of some documents of the sample, and a query network."""
     root = tmp_path_factory.mktemp("web")
     encoder = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
     documents = [
@@ -73,23 +70,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Some have an empty kind, and some none.
         one |= [{"kind": "a"}, {"kind": ""}, {}][number % 3]
     Index.build(documents, root / "small.lucene", "lucene", encoder=encoder)
-    rng, tokens = np.random.default_rng(0), len(encoder.tokenizer.pieces)
-    rows = [row.ids for row in encoder.tokenizer.tokenize([one["text"] for one in documents], 512)]
-    pairs = np.unique([first * tokens + second for row in rows for first, second in pairwise(row[1:-1])])
-    columns = np.unique(encoder.encode_document([one["text"] for one in documents]).columns)
-    units = np.append(np.unique([token for row in rows for token in row[1:-1]]), tokens + np.arange(len(pairs)))
-    unit_of = np.repeat(units, 9)
-    weights = (rng.integers(0, 20, len(unit_of)) / 16 + 0.005).astype(np.float32)
-    vectors = SparseBatch.from_maxima(
-        unit_of, rng.choice(columns, len(unit_of)), weights, tokens + len(pairs), encoder.vocabulary.english_size
-    )
-    values: dict[str, Any] = {**vars(encoder.config)}
-    values |= {"query_pivot_top_k": 12, "query_source_top_k": 5, "checkpoint": "mini", "top_k": 9, "token_limit": 512}
-    values |= {"encoder": SimpleNamespace(vocab_size=tokens, pad_token_id=1), "dtype": "float32"}
-    config = SimpleNamespace(**values, weight_hash=encoder.hashes["weight_hash"])
-    made = QueryTable(vectors, config, encoder.tokenizer, encoder.english_tokenizer, "table", pairs=pairs)
-    (root / "table").mkdir()
-    made.save_pretrained(root / "table")
+    write_network(encoder, root / "network", 0)
     assert main([*export(root), "--topics", "sample"]) == 0
     return root
 
@@ -102,16 +83,16 @@ def export(root: Path, index: str = "small.lucene", output: str = "site") -> lis
         "--index",
         str(root / index),
         "--encoder",
-        str(root / "table"),
+        str(root / "network"),
         "--output",
         str(root / output),
     ]
 
 
 @pytest.fixture(scope="module")
-def table(root: Path) -> QueryTable:
-    loaded = load_encoder(root / "table")
-    assert isinstance(loaded, QueryTable)
+def network(root: Path) -> QueryNetwork:
+    loaded = load_encoder(root / "network")
+    assert isinstance(loaded, QueryNetwork)
     return loaded
 
 
@@ -140,10 +121,10 @@ def many_texts() -> list[str]:
     return [*queries(), *texts, *(f"a{one}b" for one in pool)]
 
 
-def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, table: QueryTable) -> None:
+def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, network: QueryNetwork) -> None:
     """In every script, with every normalization, cut at the length of queries."""
     texts = many_texts()
-    expected = [row.ids for row in table.tokenizer.tokenize(texts, table.config.query_max_length)]
+    expected = [row.ids for row in network.tokenizer.tokenize(texts, network.config.query_max_length)]
     wrong = [text for text, ids, own in zip(texts, run(root, texts=texts)["ids"], expected, strict=True) if ids != own]
     # Letters of later versions of Unicode, of which a browser knows more than Python, may have capitals.
     assert [text for text in wrong if text.isascii() or len(text) > 6] == []
@@ -152,14 +133,14 @@ def test_texts_have_the_tokens_of_the_package_tokenizers(root: Path, table: Quer
 
 def test_a_tokenizer_may_have_a_compiled_map_of_characters(tmp_path: Path) -> None:
     """As those of XLM-R and BGE-M3: tokens, hits and scores are equal, too."""
-    encoder = MilcoEncoder.from_pretrained(str(GOLDEN / "ckpt_distillation"), device="cpu", dtype="float32")
-    table = QueryTable.build(encoder, tmp_path / "table")
+    encoder = write_model(tmp_path / "model", query_pivot_top_k=12)
+    network = load_encoder(write_network(encoder, tmp_path / "network"))
     Index.build([text or "blank" for text in queries()], tmp_path / "small.lucene", "lucene", encoder=encoder)
     assert main(export(tmp_path)) == 0
     texts = many_texts()
     found = run(tmp_path, queries(), texts)
-    assert found["ids"] == [row.ids for row in table.tokenizer.tokenize(texts, table.config.query_max_length)]
-    with Searcher.open(tmp_path / "small.lucene", table) as searcher:
+    assert found["ids"] == [row.ids for row in network.tokenizer.tokenize(texts, network.config.query_max_length)]
+    with Searcher.open(tmp_path / "small.lucene", network) as searcher:
         expected = searcher.search_batch(queries())
     for answer, hits in zip(found["answers"], expected, strict=True):
         assert [(one["id"], one["score"]) for one in answer["hits"]] == list(
@@ -168,11 +149,11 @@ def test_a_tokenizer_may_have_a_compiled_map_of_characters(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("language", ["", "de"])
-def test_hits_and_scores_are_those_of_milco_search(root: Path, table: QueryTable, language: str) -> None:
+def test_hits_and_scores_are_those_of_milco_search(root: Path, network: QueryNetwork, language: str) -> None:
     """To the last hit, with ties in the order of docids, limits of terms, totals, shares, and a filter."""
     filters = [f"lang={language}"] if language else []
     value = 1 + json.loads((root / "site" / "site.json").read_bytes())["values"].index(language) if language else 0
-    with Searcher.open(root / "small.lucene", table) as searcher:
+    with Searcher.open(root / "small.lucene", network) as searcher:
         expected = searcher.search_batch(queries(), filters=filters)
         shares = [[hit.share for hit in hits] for hits in expected]
     answers = run(root, queries(), value=value)["answers"]
@@ -215,8 +196,8 @@ def test_indexes_that_no_page_can_have_are_refused(
     monkeypatch.undo()
     command = [*export(root, output="refused"), "--field", "lang"]
     for given, other, message in (
-        (str(root / "table"), "mini", "query-table"),
-        (str(root / "table"), str(root / "nothing"), "nothing"),
+        (str(root / "network"), "mini", "query network"),
+        (str(root / "network"), str(root / "nothing"), "nothing"),
         ("lang", "year", "year"),
     ):
         assert main([other if part == given else part for part in command]) == 2
@@ -251,10 +232,10 @@ def address(root: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_page_works_in_a_browser(root: Path, table: QueryTable, browser: Any, address: str) -> None:
+def test_the_page_works_in_a_browser(root: Path, network: QueryNetwork, browser: Any, address: str) -> None:
     """By keyboard, with a filter, in the dark, on a narrow screen, and without a network."""
     query = queries()[0]
-    with Searcher.open(root / "small.lucene", table) as searcher:
+    with Searcher.open(root / "small.lucene", network) as searcher:
         expected = searcher.search(query)
         language = expected[0].fields["lang"]
         filtered = searcher.search(query, filters=f"lang={language}")
@@ -302,10 +283,10 @@ def kinds(root: Path, address: str) -> str:
     return address.replace("/site/", "/kinds/")
 
 
-def test_an_empty_value_does_not_filter(root: Path, table: QueryTable, browser: Any, kinds: str) -> None:
+def test_an_empty_value_does_not_filter(root: Path, network: QueryNetwork, browser: Any, kinds: str) -> None:
     """Neither of documents with it nor of those without the field; an unknown value does not find everything."""
     site = json.loads((root / "kinds" / "site.json").read_bytes())
-    with Searcher.open(root / "small.lucene", table) as searcher:
+    with Searcher.open(root / "small.lucene", network) as searcher:
         documents = searcher.search(queries()[0], 1000)
         filtered = searcher.search(queries()[0], 1000, filters="kind=a")
     assert (site["values"], site["counts"]) == (["a"], [len(range(0, len(list(open_corpus("sample"))[::16]), 3))])

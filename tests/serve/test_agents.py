@@ -52,7 +52,7 @@ async def ask(server: Any) -> dict[str, Any]:
         }
 
 
-def test_a_query_table_has_no_tool_that_explains() -> None:
+def test_a_query_network_has_no_tool_that_explains() -> None:
     """Agents would call it in vain."""
 
     async def names() -> set[str]:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from explained_set import index as passages
 from fastapi.testclient import TestClient
+from network_set import write_model, write_network
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
 from milco_pyserini.corpora import Document
-from milco_pyserini.encode.query_table import QueryTable
 from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
 from milco_pyserini.index.hits import Hits
@@ -465,10 +465,16 @@ def test_a_proxy_may_forward_its_host_name_with_a_token(guarded: TestClient, cli
     assert refused.json()["error"].startswith("Host 'search.example.org' is not served: open the address that milco")
 
 
+def of_network(directory: Path) -> Searcher:
+    """Open an index of the documents whose queries a query network encodes."""
+    encoder = write_model(directory / "model")
+    Index.build(DOCUMENTS, directory / "docs.exact", "exact", encoder=encoder)
+    return Searcher.open(directory / "docs.exact", encoder=str(write_network(encoder, directory / "queries")))
+
+
 def test_without_explanations_none_are_offered(tmp_path: Path) -> None:
-    """A query table has no states of tokens: the page, the API's description and the tools for agents know it."""
-    table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")
-    opened = Searcher.open(searcher().index.path, encoder=str(table.name))
+    """A query network shows no states of tokens: the page, the API's description and the tools for agents know it."""
+    opened = of_network(tmp_path)
     with (
         closing(SearchService(IndexSnapshot(opened))) as own,
         TestClient(create_app(own, (HOST,)), f"http://{HOST}") as answered,
@@ -770,10 +776,9 @@ def test_a_filter_that_nothing_passes_is_answered_with_the_values_there_are(clie
     assert sorted(links) == [f"/?q=river&filters=lang%3D{code}" for code in ("ar", "en", "ja")]
 
 
-def test_a_page_with_a_query_table_is_marked_approximate(client: TestClient, tmp_path: Path) -> None:
+def test_a_page_with_a_query_network_is_marked_approximate(client: TestClient, tmp_path: Path) -> None:
     """One whose queries are encoded by the model does not."""
-    table = QueryTable.build(searcher().query_encoder.encoder, tmp_path / "table")  # type: ignore[union-attr]
-    opened = IndexSnapshot(Searcher.open(searcher().indexes[0].index.path, table))
+    opened = IndexSnapshot(of_network(tmp_path))
     with closing(SearchService(opened)) as own, TestClient(create_app(own, (HOST,)), f"http://{HOST}") as made:
         pages = [each.get(path).text for each in (made, client) for path in ("/", "/?q=river")]
     assert [">approximate</span>" in page for page in pages] == [True, True, False, False]

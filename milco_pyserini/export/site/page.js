@@ -5,7 +5,7 @@ const MOST_PILLS = 12;
 // More bytes are not kept for use without a network.
 const MOST_KEPT = 100e6;
 // Of site.json, interface.json and the data.
-const FORMAT = 2;
+const FORMAT = 3;
 // Milliseconds until a search reports what it waits for.
 const PATIENCE = 1000;
 const FILES = ["./", "page.css", "page.js", "worker.js", "search.js", "site.json", "interface.json", "icon.svg"];
@@ -179,7 +179,7 @@ async function keep() {
   await navigator.serviceWorker.register("offline.js");
   const cache = await caches.open("milco");
   const chunks = Object.entries(site.starts).flatMap(([map, keys]) => keys.map((_, place) => `${map}-${place}`));
-  const files = ["tokenizer", "values", ...chunks].map((file) => `data/${file}?${site.version}`);
+  const files = ["tokenizer", "values", "network", ...chunks].map((file) => `data/${file}?${site.version}`);
   for (const old of await cache.keys()) if (old.url.includes("/data/") && !old.url.endsWith(site.version)) await cache.delete(old);
   await cache.addAll(FILES);
   for (let start = 0; start < files.length; start += 8) {

@@ -15,6 +15,8 @@ const WORDS_OF_A_SENTENCE = 3, LONGEST_ACRONYM = 8;
 const UNKNOWN = 10;
 // Terms of a hit that say why it matches.
 const REASONS = 12;
+// As in query_forward.py: of erf, and of the connector's LayerNorm.
+const ERF = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], ERF_SCALE = 0.3275911, CONNECTOR_EPS = 1e-12;
 
 /** A Unigram tokenizer of SentencePiece's pieces, as the package tokenizers computes it. */
 export class Tokenizer {
@@ -192,6 +194,130 @@ function content(bytes, name, version) {
   throw new Error(`data/${name} ${problem}: upload all files of the export again.`);
 }
 
+/** Numbers of a type of numpy or safetensors in bytes; of u1, two of 4 bits in each. */
+const NUMBERS = {
+  f4: (bytes) => new Float32Array(bytes.slice().buffer),
+  f2: (bytes) => Float32Array.from(new Uint16Array(bytes.slice().buffer), float16),
+  i4: (bytes) => new Int32Array(bytes.slice().buffer),
+  i1: (bytes) => new Int8Array(bytes.slice().buffer),
+  u1: (bytes) => Int8Array.from({ length: 2 * bytes.length }, (_, place) => (place % 2 ? bytes[place >> 1] >> 4 : bytes[place >> 1] & 15) - 8),
+};
+
+/** Returns values in blocks of equal size, each multiplied by its scale, as float32. */
+function scaled(values, scales) {
+  const found = new Float32Array(values.length), size = values.length / scales.length;
+  for (let block = 0, at = 0; block < scales.length; block++) {
+    for (const end = at + size; at < end; at++) found[at] = values[at] * scales[block];
+  }
+  return found;
+}
+
+/** A query network, in float64 as query_forward.py computes it. bytes: a safetensors file. */
+class Network {
+  constructor(bytes, { layers, heads, eps, padding }) {
+    Object.assign(this, { heads, eps, padding });
+    const start = 8 + Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+    const header = JSON.parse(UTF8.decode(bytes.subarray(8, start)));
+    const read = (name) => NUMBERS[header[name].dtype.toLowerCase().replace(/\d+/, (bits) => bits / 8)](
+      bytes.subarray(...header[name].data_offsets.map((offset) => start + offset)),
+    );
+    const tensor = (name) => (header[`${name}_scale`] ? scaled(read(name), read(`${name}_scale`)) : read(name));
+    const pair = (name) => [tensor(`${name}.weight`), tensor(`${name}.bias`)];
+    this.positions = tensor("encoder.embeddings.position_embeddings.weight");
+    this.type = tensor("encoder.embeddings.token_type_embeddings.weight");
+    this.norm = pair("encoder.embeddings.LayerNorm");
+    const parts = ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"];
+    parts.push("attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm");
+    this.layers = Array.from({ length: layers }, (_, number) => parts.map((part) => pair(`encoder.encoder.layer.${number}.${part}`)));
+    this.connector = ["projector", "dense", "layer_norm"].map((part) => pair(`connector.${part}`));
+    this.decoder = pair("decoder");
+    this.columns = read("columns");
+    this.echo = read("echo");
+  }
+
+  /** Returns the states that the decoder reads. words: the embedding of each id. */
+  states(ids, words) {
+    let counted = 0;
+    let states = words.map((word, place) => {
+      const position = (ids[place] === this.padding ? 0 : ++counted) + this.padding, size = word.length;
+      return Float64Array.from(word, (value, at) => value + (this.positions[position * size + at] + this.type[at]));
+    });
+    states = states.map((state) => normed(state, this.norm, this.eps));
+    for (const [query, key, value, output, outputNorm, up, down, norm] of this.layers) {
+      const mixed = this.mixed(...[query, key, value].map((part) => states.map((state) => linear(state, part))));
+      states = states.map((state, place) => normed(sum(state, linear(mixed[place], output)), outputNorm, this.eps));
+      states = states.map((state) => normed(sum(state, linear(linear(state, up).map(gelu), down)), norm, this.eps));
+    }
+    const [projector, dense, norm] = this.connector;
+    return states.map((state) => normed(linear(linear(state, projector).map(gelu), dense).map(gelu), norm, CONNECTOR_EPS));
+  }
+
+  /** Returns the values that attention mixes for each token. */
+  mixed(queries, keys, values) {
+    const size = queries[0].length / this.heads, scale = size ** -0.5;
+    const found = queries.map((query) => new Float64Array(query.length));
+    for (let start = 0; start < queries[0].length; start += size) {
+      for (const [place, query] of queries.entries()) {
+        const scores = keys.map((key) => {
+          let score = 0;
+          for (let at = start; at < start + size; at++) score += query[at] * key[at];
+          return score * scale;
+        });
+        const most = Math.max(...scores), shares = scores.map((score) => Math.exp(score - most));
+        const all = shares.reduce((a, b) => a + b);
+        for (const [other, value] of values.entries()) {
+          for (let at = start; at < start + size; at++) found[place][at] += (shares[other] / all) * value[at];
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Calls add(column, weight, place) for each pivot term: place is that of the token with its largest logit. */
+  decode(states, add) {
+    const [weight, bias] = this.decoder, size = states[0].length;
+    for (const [row, column] of this.columns.entries()) {
+      const own = weight.subarray(row * size, (row + 1) * size);
+      let best = -Infinity, place = 0;
+      for (let number = 0; number < states.length; number++) {
+        const state = states[number];
+        let a = 0, b = 0, c = 0, d = 0;
+        for (let at = 0; at < size; at += 4) {
+          a += own[at] * state[at];
+          b += own[at + 1] * state[at + 1];
+          c += own[at + 2] * state[at + 2];
+          d += own[at + 3] * state[at + 3];
+        }
+        if (a + b + c + d > best) [best, place] = [a + b + c + d, number];
+      }
+      if (best + bias[row] > 0) add(column, Math.fround(Math.log1p(best + bias[row])), place);
+    }
+  }
+}
+
+const sum = (left, right) => left.map((value, at) => value + right[at]);
+
+function linear(state, [weight, bias]) {
+  const size = state.length;
+  return Float64Array.from(bias, (start, row) => {
+    let value = 0;
+    for (let at = 0, other = row * size; at < size; at++, other++) value += state[at] * weight[other];
+    return value + start;
+  });
+}
+
+function normed(state, [weight, bias], eps) {
+  const mean = state.reduce((a, b) => a + b) / state.length, centered = state.map((value) => value - mean);
+  const deviation = Math.sqrt(centered.reduce((all, value) => all + value * value, 0) / state.length + eps);
+  return centered.map((value, at) => (value / deviation) * weight[at] + bias[at]);
+}
+
+function gelu(value) {
+  const size = Math.abs(value) * Math.SQRT1_2, part = 1 / (1 + ERF_SCALE * size);
+  const tail = ERF.reduce((all, factor) => (all + factor) * part, 0) * Math.exp(-size * size);
+  return value * 0.5 * (value < 0 ? tail : 2 - tail);
+}
+
 /** The data of a page. load(name) resolves to the unpacked bytes of a file of data/. */
 export class Index {
   constructor(site, load) {
@@ -201,9 +327,10 @@ export class Index {
   }
 
   async open() {
-    const [tokenizer, values] = await Promise.all([this.read("tokenizer"), this.read("values")]);
+    const [tokenizer, values, network] = await Promise.all(["tokenizer", "values", "network"].map(this.read));
     this.tokenizer = new Tokenizer(JSON.parse(UTF8.decode(tokenizer)));
     this.values = values;
+    this.network = new Network(network, this.site.network);
     return this;
   }
 
@@ -215,32 +342,35 @@ export class Index {
     return ids.length <= length ? ids : [...ids.slice(0, length - after.length), ...after];
   }
 
-  /** Returns the terms of a query: column -> impact, and the pieces that it comes from. */
+  /** Returns the embeddings of tokens. */
+  async embeddings(ids) {
+    const found = await this.words.get(ids), [values, scales] = this.site.words;
+    return ids.map((id) => {
+      const bytes = found.get(id), word = NUMBERS[values[1]](bytes.subarray(0, values[0]));
+      return scales ? scaled(word, NUMBERS[scales[1]](bytes.subarray(values[0]))) : word;
+    });
+  }
+
+  /** Returns the terms of a query with their impacts, and the piece that each comes from. */
   async query(text) {
-    const ids = this.ids(text), size = this.tokenizer.pieces.length;
-    const units = new Map(ids.map((id) => [id * (size + 1), [id]]));
-    ids.slice(1).forEach((id, place) => units.set(ids[place] * (size + 1) + 1 + id, [ids[place], id]));
-    const rows = await this.table.get(units.keys()), terms = new Map();
-    for (const [key, pieces] of units) {
-      if (!rows.has(key)) continue;
-      const reader = new Reader(rows.get(key)), columns = [];
-      for (let count = reader.next(), column = 0; count; count--) columns.push((column += reader.next()));
-      for (const column of columns) {
-        const bits = reader.bytes[reader.at++] | (reader.bytes[reader.at++] << 8);
-        if (bits > (terms.get(column)?.bits ?? 0)) terms.set(column, { column, bits, pieces });
-      }
+    const ids = this.ids(text), { english, limits, scale, pool } = this.site, terms = new Map(), kept = [];
+    if (ids.length && limits[0] !== 0) {
+      const states = this.network.states(ids, await this.embeddings(ids));
+      this.network.decode(states, (column, weight, place) => terms.set(column, { column, weight, piece: ids[place] }));
     }
-    const { english, limits, scale } = this.site, kept = [];
+    for (const id of limits[1] === 0 ? [] : ids) {
+      const column = english + id, weight = this.network.echo[id], before = terms.get(column)?.weight ?? 0;
+      if (weight > 0) terms.set(column, { column, weight: pool === "max" ? weight : Math.fround(before + weight), piece: id });
+    }
     for (const [view, limit] of limits.entries()) {
       const own = [...terms.values()].filter(({ column }) => (column < english) === (view === 0));
-      // Of positive floats, the order of the bits is that of the values.
-      own.sort((a, b) => b.bits - a.bits || a.column - b.column);
+      own.sort((a, b) => b.weight - a.weight || a.column - b.column);
       kept.push(...own.slice(0, limit ?? own.length));
     }
     for (const term of kept) {
-      term.impact = rounded(Math.fround(float16(term.bits) * Math.fround(scale)));
+      term.impact = rounded(Math.fround(term.weight * Math.fround(scale)));
       term.view = term.column < english ? "pivot" : "source";
-      term.word = term.pieces.map((id) => this.tokenizer.pieces[id]).join("").replaceAll(WORD, " ").trim();
+      term.word = this.tokenizer.pieces[term.piece].replaceAll(WORD, " ").trim();
     }
     return kept.filter((term) => term.impact);
   }
@@ -298,8 +428,8 @@ function isInCapitals(text) {
 }
 
 function float16(bits) {
-  const exponent = bits >> 10, fraction = bits & 1023;
-  return exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction / 2 ** 24;
+  const exponent = (bits >> 10) & 31, fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
+  return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction / 2 ** 24);
 }
 
 /** Rounds halves to even. */

@@ -3,7 +3,7 @@
 A rare string of one language that is an everyday word of another must not be a strong term: at the weight with which
 LIMIT has .96, the sample at once has .856, and .842 with idf over all languages together. A linear function of the
 encoder's states, fitted to the same values, loses half of the tokens: cmrc2018 .959, LIMIT .796, where the table has
-.975 and .912. Of Yoruba, Igbo and others no sentences are known, and all of their words are rare: with the questions of
+.975 and .912. No sentences of Yoruba, Igbo and others are known, and all of their words are rare: with the questions of
 AfriQA as texts, Yoruba has .660 on FLORES pooled, where it has .491 (150 sentences), but LIMIT falls to .890.
 """
 

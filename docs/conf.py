@@ -18,7 +18,9 @@ from milco_pyserini.errors import MilcoError
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "milco_pyserini"
 SECTIONS = {
-    "Guide": "README python encoding indexing hybrid export cluster serving web memory deployment seismic checkpoints",
+    "Guide": (
+        "README python encoding indexing hybrid keywords export cluster serving web memory deployment seismic checkpoints"
+    ),
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
     "Research": "adapt training reproducing",
     "Reference": "stable reference/milco_pyserini formats glossary",

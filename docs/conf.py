@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "milco_pyserini"
 SECTIONS = {
     "Guide": (
-        "README python encoding indexing hybrid keywords export cluster serving web memory deployment seismic checkpoints"
+        "README python encoding indexing hybrid keywords export cluster serving web memory deployment "
+        "seismic checkpoints"
     ),
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
     "Research": "adapt training reproducing",

@@ -95,7 +95,7 @@ def test_langchain_retrieves_the_hits_of_the_searcher(sample: SimpleNamespace) -
     assert documents[0].metadata | {"score": 0} == {"lang": "de", "title": "Paper", "score": 0}
     assert retriever.batch([TEXT, TEXT]) == [documents, documents]
     assert not LangChainRetriever(searcher=sample.searcher, search_kwargs={"filters": {"lang": "fr"}}).invoke(TEXT)
-    with pytest.raises(MilcoError, match="corpus"):
+    with pytest.raises(MilcoError, match="store_documents"):
         LangChainRetriever(searcher=sample.bare).invoke(TEXT)
 
 

@@ -16,11 +16,10 @@ import orjson
 from numpy.typing import NDArray
 
 from milco_pyserini.corpora import Document, Query
+from milco_pyserini.corpora.languages import FIELD
 from milco_pyserini.corpora.records import NOT_FIELDS
 from milco_pyserini.errors import MilcoError, shown
 
-# The field with the language of a document.
-LANGUAGE = "lang"
 # A passage without text stores the id of the passage that holds it.
 HOLDER = "passage"
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "strings"}
@@ -70,7 +69,7 @@ class SchemaReader:
                     raise MilcoError(f"{self._name}: a store cannot hold a field named {shown(field)}")
                 self._kinds[field] = set()
             self._kinds[field].add(_kind(value))
-        if isinstance(language := document.fields.get(LANGUAGE), str) and len(self._languages) < _MAX_LANGUAGES:
+        if isinstance(language := document.fields.get(FIELD), str) and len(self._languages) < _MAX_LANGUAGES:
             self._languages.add(language)
         self._digest.update(json_bytes([document.id, document.title, document.text, document.fields]))
 

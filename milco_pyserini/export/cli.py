@@ -174,7 +174,7 @@ def onnx_command(options: OnnxOptions) -> None:
 def web_command(options: WebOptions) -> None:
     """Export a search page. Raises MilcoError before the encoder is loaded if the index cannot have one."""
     from milco_pyserini.corpora import open_topics
-    from milco_pyserini.encode.documents import LANGUAGE
+    from milco_pyserini.corpora.languages import FIELD
     from milco_pyserini.encode.opening import open_encoder
     from milco_pyserini.export.web import EXAMPLES, export_page, index_name, validate_index
     from milco_pyserini.index.directory import open_index
@@ -187,7 +187,7 @@ def web_command(options: WebOptions) -> None:
         rule = "has another kind of encoder than a query network, which a page needs"
         raise ParameterError("encoder", options.encoder, rule, f"Give one, such as {MINI_QUERY}.")
     queries = [] if options.topics is None else [query.text for query in open_topics(options.topics)]
-    field = options.field or (LANGUAGE if LANGUAGE in (index.manifest.fields or {}) else None)
+    field = options.field or (FIELD if FIELD in (index.manifest.fields or {}) else None)
     encoder: Any = open_encoder(checkpoint, english_prefix=index.vectors.english_prefix or "")
     output = options.output or EXPORTS / f"{index_name(index)}.web"
     examples = queries[:: len(queries) // EXAMPLES + 1]

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from milco_pyserini.encode.documents import LANGUAGE
+from milco_pyserini.corpora import languages
 from milco_pyserini.errors import shown
 from milco_pyserini.export.faults import ServerError
 from milco_pyserini.export.protocol import ImpactDocument
@@ -82,7 +82,7 @@ def stored_source(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the source of a document, without its vector."""
     source = {name: value for name, value in document.items() if name != "id"}
     if _CONTENTS in source:
-        code = _code(source.get(LANGUAGE))
+        code = _code(source.get(languages.FIELD))
         source[_CONTENTS] = {code if code in _ANALYZERS else _DEFAULT: source[_CONTENTS]}
     return source
 

@@ -31,8 +31,6 @@ MAX_VALUE_BYTES = 1024
 MAX_VALUES = 100_000
 # Maximum sum of a document's impacts: the limit of Lucene, which applies to every engine, as does its limit of ids.
 MAX_IMPACTS = 2**31 - 1
-# The field with the language of a document.
-LANGUAGE = "lang"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 _DIGITS = re.compile(r"[-+]?[0-9]+")
 # ASCII, which separates the columns of a run.

@@ -205,7 +205,8 @@ class Hits(Sequence[Hit]):
         return Hit(self.docids[place], float(self.scores[place]), self.first + place, self)
 
     def __iter__(self) -> Iterator[Hit]:
-        return (self[place] for place in range(len(self)))
+        pairs = zip(self.docids, self.scores.tolist(), strict=True)
+        return (Hit(docid, score, rank, self) for rank, (docid, score) in enumerate(pairs, self.first))
 
     @cached_property
     def documents(self) -> "Mapping[str, Document]":
@@ -253,14 +254,12 @@ class Hits(Sequence[Hit]):
         shown = self[:_SHOWN]
         notes = [f"and {len(self) - len(shown):,} more"] if len(self) > len(shown) else []
         try:
-            rows = list(zip(shown.rows(), shown, strict=True))
-            _ = shown.documents
+            _ = shown.documents, shown.shares
         except MilcoError as error:
             notes.append(f"no texts: {error}")
             shown = replace(shown, lookup=None, shares_of=None)
-            rows = list(zip(shown.rows(), shown, strict=True))
         names = ["rank", "score", "share", "docid", "text"]
-        cells = [(row.values(), hit) for row, hit in rows]
+        cells = [(row.values(), hit) for row, hit in zip(shown.rows(), shown, strict=True)]
         return Environment(autoescape=True).from_string(_HTML).render(names=names, rows=cells, notes=notes)
 
 

@@ -8,10 +8,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from milco_pyserini.console import log, printable
+from milco_pyserini.corpora.languages import FIELD
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
-from milco_pyserini.index.documents import LANGUAGE
 from milco_pyserini.index.hits import DocStore, Hits
 from milco_pyserini.index.protocol import QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
@@ -93,7 +93,7 @@ class SearchedIndex:
     @property
     def _is_monolingual(self) -> bool:
         """True if one language is known of the documents, and known of most."""
-        counts = self.engine_searcher.values(LANGUAGE) if LANGUAGE in (self.engine_searcher.fields or ()) else None
+        counts = self.engine_searcher.values(FIELD) if FIELD in (self.engine_searcher.fields or ()) else None
         return counts is not None and len(counts) == 1 and 2 * sum(counts.values()) > self.engine_searcher.num_documents
 
     @property

@@ -305,7 +305,12 @@ def _site_damages(path: Path, contents: Mapping[Path, bytes], older: Path) -> It
         if other != path:
             yield "mixed", f"content of {other.name}", contents[other]
     if path.suffix != ".json":
-        size = len(gzip.decompress(content))
+        unpacked = bytearray(gzip.decompress(content))
+        size = len(unpacked)
+        for number in range(8):
+            flipped = unpacked.copy()
+            flipped[draw.randrange(size)] ^= 1 << number
+            yield "damaged", f"bit {number} of a byte flipped, then compressed", gzip.compress(flipped)
         for name, unpacked in (("zeros", bytes(size)), ("random bytes", draw.randbytes(size)), ("no bytes", b"")):
             yield "damaged", f"{name}, compressed", gzip.compress(unpacked)
     for number in range(8):

@@ -119,7 +119,7 @@ def export_page(
             _write_json(directory / "interface.json", render.interfaces())
             data = directory / "data"
             data.mkdir()
-            # Each file of data begins with its name and this version, so that the page refuses one of another export.
+            # Each file of data begins with its name, this version and a checksum: the page refuses those of others.
             # Addresses have it, too, so that a browser that keeps files never mixes those of two exports.
             version = checksum_bytes(orjson.dumps(determining))[:16]
             write = partial(_write, data, version)
@@ -359,7 +359,8 @@ def _write_chunks(
 
 def _write(data: Path, version: str, name: str, content: bytes) -> None:
     # No ending: a server would state that .gz is an encoding, and browsers would unpack it.
-    (data / name).write_bytes(gzip.compress(f"{name} {version}\n".encode() + content, mtime=0))
+    head = f"{name} {version} {zlib.crc32(content):08x}\n"
+    (data / name).write_bytes(gzip.compress(head.encode() + content, mtime=0))
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

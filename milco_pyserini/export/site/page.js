@@ -1,4 +1,6 @@
 // The search page: texts of documents and queries are only ever set as text.
+import { crc32 } from "./search.js";
+
 const PAGE = 10, SNIPPET = 400;
 // More values of a field unfold.
 const MOST_PILLS = 12;
@@ -215,19 +217,9 @@ async function load(file) {
   const response = await fetch(file);
   if (!response.ok) throw new Error(`${file} is missing: ${response.status}. Upload all files of the export again.`);
   const [, checksum, format, rest] = /^\{"checksum":(\d+),"format":(\d+),(.*)/s.exec(await response.text()) ?? [];
-  if (Number(checksum) !== crc32(`${file} ${format} ${rest}`)) throw new Error(`${file} is damaged, or the host sends another file: upload all files of the export again.`);
+  if (Number(checksum) !== crc32(new TextEncoder().encode(`${file} ${format} ${rest}`))) throw new Error(`${file} is damaged, or the host sends another file: upload all files of the export again.`);
   if (Number(format) !== FORMAT) throw new Error(`page.js and ${file} are of different exports: upload all files of the export again, or reload the page.`);
   return JSON.parse(`{${rest}`);
-}
-
-// crypto.subtle has no CRC-32, and is missing from pages that are served by http.
-function crc32(text) {
-  let crc = -1;
-  for (const byte of new TextEncoder().encode(text)) {
-    crc ^= byte;
-    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
-  }
-  return ~crc >>> 0;
 }
 
 /** Sets the words of the page: in the language of the address, which is kept, else of an earlier choice, else of the browser. */

@@ -17,6 +17,10 @@ const UNKNOWN = 10;
 const REASONS = 12;
 // As in query_forward.py: of erf, and of the connector's LayerNorm.
 const ERF = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], ERF_SCALE = 0.3275911, CONNECTOR_EPS = 1e-12;
+const CRC = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = (byte >>> 1) ^ (byte & 1 ? 0xedb88320 : 0);
+  return byte;
+});
 
 /** A Unigram tokenizer of SentencePiece's pieces, as the package tokenizers computes it. */
 export class Tokenizer {
@@ -185,12 +189,19 @@ class Chunks {
   }
 }
 
-/** Returns the content of a file of data/, which begins with its name and its export's version. Throws if it is another. */
+/** Returns the CRC-32 of bytes: crypto.subtle has none, and is missing from pages that are served by http. */
+export function crc32(bytes) {
+  let crc = -1;
+  for (const byte of bytes) crc = (crc >>> 8) ^ CRC[(crc ^ byte) & 255];
+  return ~crc >>> 0;
+}
+
+/** Returns the content of a file of data/, which begins with its name, its export's version and a checksum. */
 function content(bytes, name, version) {
-  const header = ENCODER.encode(`${name} ${version}\n`);
-  if (header.every((byte, place) => bytes[place] === byte)) return bytes.subarray(header.length);
-  const isOther = /^[a-z]+(-\d+)? [0-9a-f]{16}\n/.test(UTF8.decode(bytes.subarray(0, 64)));
-  const problem = isOther ? "belongs to another export than site.json, or is another file of it" : "is damaged, or the host sends another file";
+  const [head, file, of, checksum] = /^([a-z]+(?:-\d+)?) ([0-9a-f]{16}) ([0-9a-f]{8})\n/.exec(UTF8.decode(bytes.subarray(0, 64))) ?? [];
+  const rest = bytes.subarray(head?.length), isIntact = head && crc32(rest) === Number.parseInt(checksum, 16);
+  if (isIntact && file === name && of === version) return rest;
+  const problem = isIntact ? "belongs to another export than site.json, or is another file of it" : "is damaged, or the host sends another file";
   throw new Error(`data/${name} ${problem}: upload all files of the export again.`);
 }
 

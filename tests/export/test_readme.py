@@ -207,6 +207,9 @@ def test_the_commands_load_and_search_an_export(
             if directory.name == "since" and target == "parquet":
                 # Its rows are added by a program of the user.
                 continue
+            has_texts = directory.name == "stored" and target == "opensearch"
+            if has_texts and not request.getfixturevalue("opensearch").has_analyzers:
+                continue
             done = subprocess.run(
                 ["bash", "-eu", "-o", "pipefail", "-c", re.sub(r"http://localhost:\d+", url, f"auth=\n{commands}")],
                 cwd=directory,

@@ -153,7 +153,7 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
             searcher.validate(SearchRequest(balance=Balance("lang")))
         if server[0] == "qdrant" and "://" not in server[1]:
             pytest.skip("BM25 of a multilingual text needs a Qdrant server: QDRANT_URL")
-        hits = searcher.rank([(query, "rivers")], SearchRequest(10))[0]
+        hits = searcher.rank([(query, "river")], SearchRequest(10))[0]
         vector_hits, text_hits = hits.by_index.values()
         assert len(text_hits) and all("river" in str(document.text) for document in text_hits.documents.values())
         expected = {
@@ -161,14 +161,14 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
             for docid in hits.docids
         }
         assert hits.scores.tolist() == pytest.approx([expected[docid] for docid in hits.docids])
-        filtered = searcher.rank([(query, "rivers")], SearchRequest(10, filters={"lang": "en"}))[0]
+        filtered = searcher.rank([(query, "river")], SearchRequest(10, filters={"lang": "en"}))[0]
         assert filtered.docids == hits.docids
     terms = ImpactStore.open(store).terms
     columns = sorted(terms.index(term) for term in query)
     vector = ImpactDocument(
         "", [terms[column] for column in columns], columns, [vectors[0][1][terms[c]] for c in columns]
     )
-    path, body = find_target(server[0]).hybrid_request(vector, "rivers", "hybrid", 10)
+    path, body = find_target(server[0]).hybrid_request(vector, "river", "hybrid", 10)
     request = urllib.request.Request(server[1] + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         found = json.load(answer)

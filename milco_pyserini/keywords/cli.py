@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,8 @@ from milco_pyserini.options import DeviceOptions, one_of, option
 _TOP_K = 10
 _BATCH = 64
 _INDEX = "BM25 index"
+# The format of a corpus, whose documents get this field.
+_DOCUMENTS, _FIELD = "documents", "keywords_en"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class KeywordsOptions(DeviceOptions):
         None, minimum=1, metavar="K", help=f"words of a text (default: {_TOP_K}; all with --index)"
     )
     words: Path | None = option(None, metavar="FILE", help="words of the collection, into which pieces are joined")
-    format: str = option("tsv", choices=tuple(QUERY_LANGUAGES), excludes=("index",), help="query language")
+    format: str = option(
+        "tsv",
+        choices=(*QUERY_LANGUAGES, _DOCUMENTS),
+        excludes=("index",),
+        help=f"query language; or the documents of --corpus with the field {_FIELD}",
+    )
     field: str = option(FIELD, metavar="NAME", excludes=("index",), help="field that query_string and bool search")
     output: Path | None = option(
         None, metavar="FILE", excludes=("text",), help="file (default: stdout; with --index, runs/INDEX.TOPICS.txt)"
@@ -64,6 +71,8 @@ class KeywordsOptions(DeviceOptions):
         yield from one_of(self, "text", "topics", "corpus")
         if self.text is not None and not self.text.strip():
             yield ParameterError("text", None, "is empty")
+        if self.format == _DOCUMENTS and self.corpus is None:
+            yield ParameterError("format", _DOCUMENTS, "needs documents", "Give --corpus.")
 
 
 def command(options: KeywordsOptions) -> None:
@@ -112,7 +121,7 @@ def _write(
     options: KeywordsOptions, output: Path, records: Iterable[Any], find: partial, index: EnglishIndex | None
 ) -> None:
     """Write the keywords of topics or documents, lines that begin with the id, or a run; texts without are left out."""
-    from milco_pyserini.corpora.records import encoded_text
+    from milco_pyserini.corpora.records import document_line, encoded_text
     from milco_pyserini.io.runs import run_output, write_hits
     from milco_pyserini.search.topics import SearchTopics
 
@@ -129,6 +138,13 @@ def _write(
                 empty += not found
                 if index and found:
                     write_hits(file, record.id, index.search(found, options.k or 1000), "trec", about.tag)
+                elif options.format == _DOCUMENTS:
+                    if _FIELD in record.fields:
+                        raise MilcoError(
+                            f"document {shown(record.id)} has a field {_FIELD} already: rename or remove it"
+                        )
+                    words = {_FIELD: write_query(found, "words")} if found else {}
+                    file.write(document_line(replace(record, fields={**record.fields, **words})) + "\n")
                 elif found and options.format == "json":
                     file.write(f'{{"id": {json.dumps(record.id)}, "keywords": {write_query(found, "json")}}}\n')
                 elif found:
@@ -137,7 +153,7 @@ def _write(
             progress.add(len(batch))
     progress.close(f"Searched {options.index} into {output}" if index else "Found keywords")
     if empty:
-        log(f"{counted(empty, 'text')} without words, left out")
+        log(f"{counted(empty, 'text')} without words, " + ("unchanged" if options.format == _DOCUMENTS else "left out"))
 
 
 main = partial(run_command, "milco keywords", KeywordsOptions, command, interrupted="nothing was written")

@@ -172,6 +172,21 @@ def test_keywords_of_topics_and_documents_are_lines(run: Run, tmp_path: Path) ->
     assert {"1876"} <= {line.split("\t")[1] for line in out.splitlines() if line.startswith("d\t")}
 
 
+def test_documents_get_a_field_of_keywords(run: Run, tmp_path: Path) -> None:
+    """With all that they had; one without words is unchanged, and one that has such a field is refused."""
+    rows = [
+        {"id": "7", "title": "Brücke", "text": "Sie wird repariert.", "lang": "de", "year": 3},
+        {"id": "8", "contents": "..."},
+    ]
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, rows)))
+    code, _, log = run("--corpus", corpus, "--format", "documents", "--top-k", "4", "--output", output)
+    assert code == 0 and "1 text without words, unchanged" in log
+    first, second = map(json.loads, output.read_text().splitlines())
+    assert "bridge" in first.pop("keywords_en").split() and [first, second] == rows
+    assert "document '7' has a field keywords_en already" in run("--corpus", output, "--format", "documents")[2]
+
+
 def test_a_file_of_words_joins_pieces(run: Run, tmp_path: Path) -> None:
     """It is read before the encoder."""
     (tmp_path / "words.txt").write_text("river\nphotosynthesis\n")
@@ -187,6 +202,7 @@ def test_a_file_of_words_joins_pieces(run: Run, tmp_path: Path) -> None:
         ((" ",), "TEXT is empty"),
         (("…",), "'…' has no words"),
         (("a", "--format", "fts4"), "must be one of"),
+        (("a", "--format", "documents"), "documents: needs documents. Give --corpus"),
         (("a", "--k", "3"), "--k requires --index"),
         (("a", "--index", "missing"), "no index of Lucene at missing"),
         (("--topics", "sample-dee"), "sample-de"),

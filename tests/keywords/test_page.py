@@ -32,4 +32,4 @@ def test_the_requests_to_opensearch_find_the_note(opensearch: Cluster, tmp_path:
     )
     # Answers of curl follow each other without a line end.
     answer = json.loads('{"took"' + ended.stdout.decode().rpartition('{"took"')[2])
-    assert [hit["_source"]["text"] for hit in answer["hits"]["hits"]] == ["Die Brücke wird bis Oktober repariert."]
+    assert [hit["_source"]["contents"] for hit in answer["hits"]["hits"]] == ["Die Brücke wird bis Oktober repariert."]

@@ -311,8 +311,8 @@ def _site_damages(path: Path, contents: Mapping[Path, bytes], older: Path) -> It
             flipped = unpacked.copy()
             flipped[draw.randrange(size)] ^= 1 << number
             yield "damaged", f"bit {number} of a byte flipped, then compressed", gzip.compress(flipped)
-        for name, unpacked in (("zeros", bytes(size)), ("random bytes", draw.randbytes(size)), ("no bytes", b"")):
-            yield "damaged", f"{name}, compressed", gzip.compress(unpacked)
+        for name, body in (("zeros", bytes(size)), ("random bytes", draw.randbytes(size)), ("no bytes", b"")):
+            yield "damaged", f"{name}, compressed", gzip.compress(body)
     for number in range(8):
         flipped = bytearray(content)
         flipped[draw.randrange(len(content))] ^= 1 << number

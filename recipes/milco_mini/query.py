@@ -42,6 +42,9 @@ class QueryOptions(RecipeOptions):
     teacher: str = option(MINI, metavar="CHECKPOINT", help="the encoder of documents, whose queries are learned")
     output: Path = option(metavar="DIR", help="directory of the checkpoint; replaced")
     layers: tuple[int, ...] = option((0, 1, 2), metavar="N", help="layers of the teacher that the training starts from")
+    start: Path | None = option(
+        None, metavar="DIR", help="query network of as many layers to start from in their place"
+    )
     texts: int = option(4_000, minimum=1, help="texts of each language")
     passages: int = option(3_000, minimum=1, help="passages whose scores are learned")
     steps: int = option(6_000, minimum=1, help="steps of the training")

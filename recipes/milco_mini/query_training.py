@@ -23,7 +23,7 @@ from milco_pyserini.model.checkpoint import QUERY_NETWORK, Checkpoint, weight_fi
 from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.model.packed import PackedForward, native_dtype
 from milco_pyserini.model.pooling import log_saturation
-from milco_pyserini.model.query_forward import open_tensors
+from milco_pyserini.model.query_forward import floats, open_tensors
 from milco_pyserini.sparse import PIVOT, SparseBatch
 
 from .export import quantize, quantize_rows
@@ -37,6 +37,8 @@ _STATES, _SCORES, _SCALE = 1.0, 0.5, 0.02
 _WARM_UP, _LEAST_RATE = 100, 0.02
 _LOG_EVERY, _SAVE_EVERY = 50, 100
 _FILE = "training.pt"
+# Of names of tensors.
+LAYERS, CONNECTOR = "encoder.encoder.layer.", "connector."
 _CARD = """---
 library_name: milco_pyserini
 pipeline_tag: feature-extraction
@@ -149,6 +151,12 @@ class QueryTraining:
         self.teacher = TeacherVectors(teacher, texts, options.work)
         model = teacher.model.requires_grad_(False)
         self.student = Student(model, options.layers).train()
+        if options.start is not None:
+            tensors = open_tensors(weight_files(options.start)[0])
+            for part, prefix in ((self.student.layers, LAYERS), (self.student.connector, CONNECTOR)):
+                part.load_state_dict(
+                    {name: torch.from_numpy(floats(tensors, prefix + name)) for name in part.state_dict()}
+                )
         self.decoder, self.padding = model.decoder, teacher.config.encoder.pad_token_id
         self.optimizer = torch.optim.AdamW(self.student.parameters(), options.rate, (0.9, 0.98), weight_decay=0.01)
         self.done = 0
@@ -255,8 +263,8 @@ def write_checkpoint(student: Student, teacher: MilcoEncoder, documents: str, ou
         teacher: the encoder of documents, as it is stored at documents: the name of its checkpoint.
     """
     shared = open_tensors(weight_files(Checkpoint.open(documents).fetch().directory)[0])
-    layers = {f"encoder.encoder.layer.{name}": tensor for name, tensor in student.layers.state_dict().items()}
-    connector = {f"connector.{name}": tensor for name, tensor in student.connector.state_dict().items()}
+    layers = {LAYERS + name: tensor for name, tensor in student.layers.state_dict().items()}
+    connector = {CONNECTOR + name: tensor for name, tensor in student.connector.state_dict().items()}
     stored = quantize(layers | connector)
     for name in ("connector.projector.weight", "connector.dense.weight"):
         stored[name], stored[f"{name}_scale"] = quantize_rows(connector[name])

@@ -4,9 +4,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,14 +16,24 @@ from milco_pyserini.console import Progress, counted, duration, log, warn
 from milco_pyserini.corpora import Corpus, Topics, open_corpus
 from milco_pyserini.corpora.collection import TextDigest
 from milco_pyserini.corpora.records import encoded_text
-from milco_pyserini.encode.devices import LOCAL, RAY, choose_devices, require_devices, validate_devices
+from milco_pyserini.encode.devices import LOCAL, RAY
 from milco_pyserini.encode.documents import SchemaReader
-from milco_pyserini.encode.launch import LocalWorker, Worker, encode_here, encode_in_workers
+from milco_pyserini.encode.launch import Launcher, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import TEXT, EncodedPart, Job, PartEncoder
 from milco_pyserini.encode.plan import FORMATS, EncodePlan, encoder_fields
+from milco_pyserini.encode.ray_launcher import RayLauncher
 from milco_pyserini.encode.reuse import ReusableStore, load_texts
 from milco_pyserini.encode.writer import StoreWriter, validate_output
-from milco_pyserini.errors import Message, MilcoError, ParameterError, joined, parameter, require_package, shown
+from milco_pyserini.errors import (
+    Message,
+    MilcoError,
+    ParameterError,
+    joined,
+    parameter,
+    require_package,
+    shown,
+    validate_name,
+)
 from milco_pyserini.io.artifact import Action
 from milco_pyserini.io.files import visible
 from milco_pyserini.io.records import StoreManifest
@@ -35,6 +44,8 @@ from milco_pyserini.sparse.store import FORMAT_VERSION, open_manifest, read_part
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
+
+_LAUNCHERS: dict[str, Launcher] = {LOCAL: Launcher(), RAY: RayLauncher()}
 
 
 def encode_corpus(
@@ -80,7 +91,9 @@ def encode_corpus(
             checked before the encoder is loaded.
     """
     plan, output = plan or EncodePlan(), Path(output)
-    (validate_devices if launcher == RAY else require_devices)(device)
+    validate_name("launcher", launcher, _LAUNCHERS)
+    launched = _LAUNCHERS[launcher]
+    launched.validate(device)
     if encoder is not None:
         _refuse(parameter("encoder") + " is loaded, and encodes on its own device", device=device, launcher=launcher)
         plan = replace(plan, encoder=encoder.name, english_prefix=encoder.vocabulary.english_prefix)
@@ -99,10 +112,6 @@ def encode_corpus(
         raise ParameterError("split_passages", None, "is for documents, not for topics")
     if topics:
         plan = replace(plan, store_documents=False)
-    if launcher == RAY:
-        from milco_pyserini.encode.ray_launcher import cluster_devices, validate_ray
-
-        validate_ray()
     wanted = StoreManifest(
         format_version=FORMAT_VERSION,
         kind="topics" if topics else "documents",
@@ -140,10 +149,9 @@ def encode_corpus(
         devices = [str(encoder.device)]
     else:
         log(f"Loading encoder {plan.encoder}")
-        devices = cluster_devices(device) if launcher == RAY else choose_devices(device)
-    if launcher == RAY and devices[0] == "cuda" and plan.dtype == "auto":
-        plan = replace(plan, dtype="bfloat16")
-    loaded: Any = encoder or plan.load_encoder(checkpoint, "cpu" if launcher == RAY else devices[0])
+        devices = launched.devices(device)
+    plan, own = launched.own(plan, devices)
+    loaded: Any = encoder or plan.load_encoder(checkpoint, own)
     if checkpoint.requires_fit:
         store = output if action in (Action.RESUME, Action.KEEP) else None
         loaded = loaded.fitted(records, plan.resolve(loaded, topics), store)
@@ -170,7 +178,7 @@ def encode_corpus(
         if writer.is_complete:
             log(f"{output} is up to date")
         else:
-            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launcher, address)
+            EncodeRun(records, writer, part_encoder, parts, old).run(devices, launched, address)
             if not writer.complete(num_parts, plan.views, loaded.vocabulary):
                 log(f"{output}: this shard is complete; the store is complete once the other shards are")
                 return None
@@ -238,10 +246,8 @@ class EncodeRun:
         self._encoded: dict[int, tuple[int, int]] = {}
         self._written: set[int] = set()
 
-    def run(self, devices: list[str], launcher: str, address: str) -> None:
-        """Write the missing parts. devices, launcher: as of encode_corpus(), the devices resolved.
-
-        address: of the checkpoint, for workers.
+    def run(self, devices: list[str], launcher: Launcher, address: str) -> None:
+        """Write the missing parts. devices: resolved. address: of the checkpoint, for workers.
 
         Raises MilcoError, and removes the written parts, if the records have changed since the store was begun.
         """
@@ -255,18 +261,13 @@ class EncodeRun:
         if old is not None:
             what = f"those of {what} that {old.path} ({counted(len(old), 'text')}) lacks"
         log(f"Encoding {what} on {', '.join(devices)} in {plan.dtype}")
-        sent = replace(plan, encoder=address)
-        start: Callable[[str], Worker] = partial(LocalWorker, sent, len(devices))
-        if launcher == RAY:
-            from milco_pyserini.encode.ray_launcher import RayWorker, worker_resources
-
-            start = partial(RayWorker, sent, self._encoder.encoder.hashes["weight_hash"], worker_resources(devices))
+        start = launcher.workers(replace(plan, encoder=address), self._encoder, devices)
         jobs, limit = self._missing_parts(), ""
         try:
             # Without a job no network is built, and no process starts.
             for first in jobs:
                 remaining = itertools.chain([first], jobs)
-                if launcher == LOCAL and len(devices) == 1:
+                if start is None:
                     limit = encode_here(remaining, self._encoder, self._report, self._write)
                 else:
                     encode_in_workers(remaining, start, devices, self._report, self._write)

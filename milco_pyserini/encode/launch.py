@@ -15,11 +15,13 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from multiprocessing.managers import BaseManager
 from typing import Any, Protocol
 
 from milco_pyserini.console import log, shows_messages, start_messages
 from milco_pyserini.corpora import Document, Query
+from milco_pyserini.encode.devices import choose_devices, require_devices
 from milco_pyserini.encode.parts import EncodedPart, Job, PartEncoder, PartReport, TokenizedPart
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -276,6 +278,23 @@ class LocalWorker:
         """End the process, which has nothing of its own on disk."""
         self._process.kill()
         self._process.join()
+
+
+class Launcher:
+    """Encodes in this process, or in a process for each device of this machine.
+
+    validate raises MilcoError for a value of --device that cannot be used; devices returns the devices of one.
+    """
+
+    validate, devices = staticmethod(require_devices), staticmethod(choose_devices)
+
+    def own(self, plan: EncodePlan, devices: Sequence[str]) -> tuple[EncodePlan, str]:
+        """Return the plan for the devices, and the device of this process's encoder."""
+        return plan, devices[0]
+
+    def workers(self, plan: EncodePlan, encoder: PartEncoder, devices: Sequence[str]) -> Callable[[str], Worker] | None:
+        """Return what starts a worker on a device; None if the encoder of this process is the only one."""
+        return partial(LocalWorker, plan, len(devices)) if len(devices) > 1 else None
 
 
 @contextlib.contextmanager

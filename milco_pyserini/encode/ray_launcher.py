@@ -6,19 +6,43 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from milco_pyserini import threads
 from milco_pyserini.console import captured_stderr, log, shows_messages
 from milco_pyserini.corpora import Document, Query
-from milco_pyserini.encode.launch import IN_FLIGHT, PartWorker, WorkerDiedError
-from milco_pyserini.encode.parts import EncodedPart
+from milco_pyserini.encode.devices import validate_devices
+from milco_pyserini.encode.launch import IN_FLIGHT, Launcher, PartWorker, WorkerDiedError
+from milco_pyserini.encode.parts import EncodedPart, PartEncoder
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter, require_package
 
 # At least the size of struct sigaction on any Linux.
 _SIGACTION_BYTES = 256
+
+
+class RayLauncher(Launcher):
+    """Encodes in workers of a Ray cluster."""
+
+    def validate(self, device: str) -> None:
+        """Raise MilcoError for a device that no machine has, or as validate_ray()."""
+        validate_devices(device)
+        validate_ray()
+
+    def devices(self, device: str) -> list[str]:
+        """Return the device type of each worker, as cluster_devices()."""
+        return cluster_devices(device)
+
+    def own(self, plan: EncodePlan, devices: Sequence[str]) -> tuple[EncodePlan, str]:
+        """Return the plan with the precision of GPUs, which this machine may lack, and the CPU."""
+        return replace(plan, dtype="bfloat16") if devices[0] == "cuda" and plan.dtype == "auto" else plan, "cpu"
+
+    def workers(self, plan: EncodePlan, encoder: PartEncoder, devices: Sequence[str]) -> Callable[[str], "RayWorker"]:
+        """Return what starts a worker on a device."""
+        return partial(RayWorker, plan, encoder.encoder.hashes["weight_hash"], worker_resources(devices))
 
 
 def validate_ray() -> None:

@@ -17,7 +17,7 @@ WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
 # Of what is in the repository and not in the wheel.
-PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.py tests/test_recipe.py
+PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.py tests/test_recipe.py tests/test_adapt.py
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 

@@ -5,7 +5,7 @@ python benchmarks/adapt.py --data DIR --set packages --output adapted-packages
 
 help: LibreOffice's help. DIR holds the unpacked Debian packages libreoffice-help-en-us, -es, -fi, -id, -ja, -ko, -ru,
     -tr and -vi (apt-get download; dpkg -x FILE.deb DIR). The pages of some modules are split into halves, the same in
-    all languages. milco adapt gets one half, and the pairs of paragraphs with their English ones. On the other half,
+    all languages. The recipe gets one half, and the pairs of paragraphs with their English ones. On the other half,
     titles search for their pages, without titles: in their own language, among the pages of that language, and in
     every other language, among the pages of that one.
 packages: descriptions of Debian's packages. DIR holds the files *_i18n_Translation-LANG (apt-get update -o
@@ -26,7 +26,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from milco_pyserini.cli.main import main as milco
+import repository  # noqa: F401
+
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode.encoder import MilcoEncoder
@@ -35,6 +36,7 @@ from milco_pyserini.eval import ReportTable, evaluate, render
 from milco_pyserini.eval.known_items import fraction
 from milco_pyserini.eval.significance import paired_test
 from milco_pyserini.options import option
+from recipes.adapt.__main__ import main as adapt
 
 LANGUAGES = ("en", "es", "fi", "id", "ja", "ko", "ru", "tr", "vi")
 MODULES = ("swriter/01", "swriter/guide", "scalc/guide", "shared/guide")
@@ -49,7 +51,7 @@ _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 
 @dataclass(frozen=True)
 class AdaptTrialOptions:
-    """Run milco adapt on half of some documents, and compare both models on the other half."""
+    """Run recipes.adapt on half of some documents, and compare both models on the other half."""
 
     data: Path = option(metavar="DIR", help="directory with unpacked packages, or with files Translation-LANG")
     output: Path = option(metavar="DIR", help="directory of the documents and the adapted model")
@@ -189,14 +191,14 @@ def measure(encoder: MilcoEncoder, pages: dict[str, dict[str, Page]]) -> dict[tu
 
 
 def command(options: AdaptTrialOptions) -> int:
-    """Adapt, measure and print a table. Return the code of milco adapt if it fails."""
+    """Adapt, measure and print a table. Return the code of the recipe if it fails."""
     pages = read_help(options.data) if options.set == "help" else read_packages(options.data, options.packages)
     write_documents(pages, options.output)
     model, documents, pairs = (options.output / name for name in ("model", "docs.jsonl", "pairs"))
     parallel = ["--parallel", str(pairs)] if any(pairs.iterdir()) else []
-    arguments = ["adapt", str(documents), "--output", str(model), "--encoder", options.encoder]
+    arguments = [str(documents), "--output", str(model), "--encoder", options.encoder]
     arguments += ["--steps", str(options.steps), "--device", options.device, *parallel]
-    if code := milco(arguments):
+    if code := adapt(arguments):
         return code
     if not (model / "config.json").is_file():
         return 0

@@ -14,8 +14,8 @@ kills, disk: after each fault the same command runs again. It must succeed and l
     fix.
 memory: kills pairs of agents that write one memory of milco serve at random moments, 100 agents in all. Notes that were
     acknowledged must be there, those that were forgotten must not, and the memory must be intact.
-adapt: kills milco adapt at 20 random moments, from reading to the last file, and runs it again. The model, its card and
-    its report must be those of a run that was not killed. The model is kept whether it has gained or not.
+adapt: kills recipes.adapt at 20 random moments, from reading to the last file, and runs it again. The model, its card
+    and its report must be those of a run that was not killed. The model is kept whether it has gained or not.
 server: searches an index of a server that plays the answers of evil_server.py, explains its hits, fills and serves it.
     A command must end in time and memory, with the results of an honest server or with exit code 2 and one line that
     names the server; no secret may be printed, stored or sent to a host that the user did not name.
@@ -294,7 +294,7 @@ def adapt(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
 
     def run(place: Path, moment: float = 0) -> CommandResult:
         place.mkdir(exist_ok=True)
-        return _run(arguments, place, moment=moment, prepare=_keep_every_model)
+        return _run(arguments, place, moment=moment, prepare=_prepare_recipe)
 
     started = time.monotonic()
     _expect_success(run(workdir / "reference"), line)
@@ -309,12 +309,15 @@ def adapt(workdir: Path, inputs: Path) -> Iterator[tuple[str, Trial]]:
         differing = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
         problem = problem or (f"{', '.join(differing[:3])} differ" if differing else "")
         shutil.rmtree(place)
-        yield "milco adapt", Trial(f"killed after {moment:.1f} of {seconds:.1f} s, {before}", problem)
+        yield "recipes.adapt", Trial(f"killed after {moment:.1f} of {seconds:.1f} s, {before}", problem)
 
 
-def _keep_every_model() -> None:
-    from milco_pyserini.train.adapt.report import Measured
+def _prepare_recipe() -> None:
+    """Run the recipe by the name of a command, and keep every model."""
+    from recipes.adapt.__main__ import main
+    from recipes.adapt.report import Measured
 
+    MAINS["adapt"] = main
     Measured.has_gained = lambda self: True  # type: ignore[method-assign]
 
 
@@ -407,8 +410,9 @@ def preload() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     for command in _COMMANDS:
         MAINS.get(command)
-    for name in ("encode.encoder", "index.directory", "search.topics", "train.run", "train.adapt.run"):
+    for name in ("encode.encoder", "index.directory", "search.topics", "train.run"):
         __import__(f"milco_pyserini.{name}")
+    import recipes.adapt.run  # noqa: F401
 
 
 def write_inputs(inputs: Path) -> None:

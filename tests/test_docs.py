@@ -77,6 +77,8 @@ _FILE = re.compile(r"# (\w+\.py)\n")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Files of README's commands that pages read.
 _README_FILES = re.compile(r"(vectors/sample|indexes/sample\.lucene|runs/sample\.txt)(?![\w.-])")
+# Programs of `python -m NAME` whose options are parsed without files.
+_PROGRAMS = ("experiments.", "recipes.adapt")
 _VARIABLE = re.compile(r"\$\{?\w+\}?")
 
 
@@ -172,12 +174,14 @@ def failure(page: Path) -> str:
 def ran(command: str) -> tuple[int, str]:
     """Run a command; return its exit code, and its stdout and stderr.
 
-    milco, experiments, Python code, and programs that extend milco are run in this process, where Python and Java have
-    started; Pyserini is not: its Java reads relative paths in the directory in which Java was started.
+    milco, experiments, the recipe of the docs, Python code, and programs that extend milco are run in this process,
+    where Python and Java have started; Pyserini is not: its Java reads relative paths in the directory in which Java
+    was started.
     """
     if command.startswith("python -c "):
         return here(lambda: exec(shlex.split(command)[2], {"__name__": "__main__"}))
-    if re.match(r"milco (?!pyserini )|python -m experiments\.", command) and not re.search(r"[;&|<>$]", command):
+    is_program = re.match(r"milco (?!pyserini )|python -m (?:experiments|recipes)\.", command)
+    if is_program and not re.search(r"[;&|<>$]", command):
         return here(lambda: run_command(invoked(shlex.split(command))))
     if extended := re.fullmatch(r"python (\w+\.py) ([^;&|<>$]+)", command):
         with patch.dict(ENGINES), patch.dict(BENCHMARKS), patch.dict(CORPORA), patch.dict(TOPICS):
@@ -190,9 +194,11 @@ def ran(command: str) -> tuple[int, str]:
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run a command of milco, or a module of experiments, in this process; return its exit code."""
-    if arguments[0].startswith("experiments."):
-        return importlib.import_module(arguments[0]).main(arguments[1:])
+    """Run a command of milco, or a module of experiments or recipes, in this process; return its exit code."""
+    if arguments[0].startswith(_PROGRAMS):
+        module = importlib.import_module(arguments[0])
+        program = importlib.import_module(f"{arguments[0]}.__main__") if hasattr(module, "__path__") else module
+        return program.main(arguments[1:])
     return main(arguments)
 
 
@@ -282,7 +288,7 @@ def test_times_may_differ_and_numbers_nearly_match(line: str, like: bool) -> Non
 
 
 def shell_commands(text: str) -> Iterator[list[str]]:
-    """Yield the arguments of milco, or of a module of the package or of experiments, in commands of a shell block."""
+    """Yield the arguments of milco, or of a module of experiments or recipes, in commands of a shell block."""
     lines = iter(_VARIABLE.sub("1", text.replace("\\\n", " ")).splitlines())
     for line in lines:
         # A quoted argument may have several lines.
@@ -305,7 +311,7 @@ def invoked(words: list[str]) -> list[str]:
     for place, word in enumerate(words):
         if word == "milco" or (word == "milco_pyserini" and words[place - 1] == "-m"):
             return words[place + 1 :]
-        if word.startswith("experiments.") and words[place - 1] == "-m":
+        if word.startswith(_PROGRAMS) and words[place - 1] == "-m":
             return words[place:]
     return []
 

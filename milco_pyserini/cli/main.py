@@ -29,7 +29,6 @@ GROUPS = {
     },
     "Research": {
         "train": "train a model: SAP on bitext, SCT on retrieval data",
-        "adapt": "adapt a model to your own documents, and measure the gain",
     },
     "Setup": {
         "demo": "run the pipeline on the embedded sample",

@@ -12,7 +12,7 @@ from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError, unknown_name
 from milco_pyserini.io.files import read_json
 from milco_pyserini.options import option_values, replace_options, value_types
-from milco_pyserini.train.config import LEXICAL, START, SapConfig, SctConfig, TrainingConfig
+from milco_pyserini.train.config import LEXICAL, SapConfig, SctConfig, TrainingConfig
 from milco_pyserini.train.data.retrieval import COLLECTIONS
 
 __all__ = ["PAPER_SAP", "PAPER_SCT"]
@@ -143,31 +143,9 @@ MINI_SCT = replace_options(
     seed=1,
 )
 
-# Adaptation of a finished model to documents (milco adapt): both views, with hard negatives. The model that it starts
-# from keeps its terms English.
-ADAPT = replace_options(
-    MINI_SCT,
-    preset="adapt-sct",
-    views=("pivot", "source"),
-    teacher=START,
-    within_limits=True,
-    group_size=2,
-    lambda_query=1e-3,
-    lambda_passage=1e-3,
-    score_temperature=1.0,
-    steps=600,
-    learning_rate=3e-5,
-    part_rates=(
-        *_FROZEN,
-        *("connector.projector=3e-5", "connector.dense=5e-6", "connector.layer_norm=5e-5", "decoder=1e-4"),
-    ),
-    save_steps=100,
-    keep=1,
-)
-
 PRESETS: dict[str, SapConfig | SctConfig] = {
     preset.preset: preset
-    for preset in (PAPER_SAP, PAPER_SCT, AUTHORS_SAP, AUTHORS_SCT, PARALLEL_SCT, MINI_SAP, MINI_SCT, ADAPT)
+    for preset in (PAPER_SAP, PAPER_SCT, AUTHORS_SAP, AUTHORS_SCT, PARALLEL_SCT, MINI_SAP, MINI_SCT)
 }
 
 

@@ -1,4 +1,4 @@
-"""Run milco adapt: hold out, make queries, mine, train with SCT, measure, and keep the model if it has gained."""
+"""Run the recipe: hold out, make queries, mine, train with SCT, measure, and keep the model if it has gained."""
 
 import random
 import shutil
@@ -24,17 +24,18 @@ from milco_pyserini.io.locks import locked_file
 from milco_pyserini.model.checkpoint import Checkpoint, Kind
 from milco_pyserini.model.layouts import model_card
 from milco_pyserini.options import replace_options, validate
-from milco_pyserini.train.adapt.options import AdaptOptions
-from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
-from milco_pyserini.train.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
 from milco_pyserini.train.config import LEXICAL, SctConfig
 from milco_pyserini.train.data.parallel import least_sentences
 from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages, dump_example, open_retrieval
 from milco_pyserini.train.mining import mine_training_set
-from milco_pyserini.train.presets import ADAPT
 from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
 from milco_pyserini.train.run import MODEL, run_stage
 from milco_pyserini.train.scoring import score_training_set
+
+from . import AdaptOptions
+from .preset import ADAPT
+from .queries import training_examples, write_examples, write_pairs
+from .report import AFTER, BEFORE, Measured, collections_of, search_all
 
 MANIFEST, WORK = "adapt.json", "work"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
@@ -49,7 +50,7 @@ _OTHER_LANGUAGE = "yo"
 
 
 def adapt(options: AdaptOptions) -> None:
-    """Adapt a model to documents, as `milco adapt` does. An interrupted run resumes, a finished one is kept.
+    """Adapt a model to documents, as the command does. An interrupted run resumes, a finished one is kept.
 
     Raises:
         MilcoError: before anything is written, if an option, the documents or the model cannot be used, or the output
@@ -257,7 +258,7 @@ def _card(options: AdaptOptions, made: KnownItems, queries: str, result: str, en
 - documents: {Path(options.documents).name}
 {described}
 - queries to train on: {queries}
-{parallel}- how: `milco adapt` of milco_pyserini {__version__}, {options.steps:,} steps of {options.batch_size} \
+{parallel}- how: recipes.adapt of milco_pyserini {__version__}, {options.steps:,} steps of {options.batch_size} \
 queries, contrast with BM25's and the model's hard negatives, terms kept by the base's own, teacher \
 {options.teacher or "the base"}, seed {options.seed}
 - {result} (report.md)

@@ -1,4 +1,4 @@
-"""milco adapt: a model for one's own documents."""
+"""recipes/adapt: a model for one's own documents."""
 
 import json
 from dataclasses import replace
@@ -13,12 +13,12 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval.known_items import KnownItems, make_known_items
 from milco_pyserini.options import replace_options
-from milco_pyserini.train.adapt.cli import main
-from milco_pyserini.train.adapt.queries import training_examples, write_examples, write_pairs
-from milco_pyserini.train.adapt.report import HELD_OUT, JudgedCollection, Measured, misspelled
-from milco_pyserini.train.presets import ADAPT
 from milco_pyserini.train.stages import prepare_sct
 from milco_pyserini.train.trainer import TrainingTask
+from recipes.adapt.__main__ import main
+from recipes.adapt.preset import ADAPT
+from recipes.adapt.queries import training_examples, write_examples, write_pairs
+from recipes.adapt.report import HELD_OUT, JudgedCollection, Measured, misspelled
 
 TINY = GOLDEN / "ckpt_distillation"
 SHORT = ["--encoder", str(TINY), "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dtype", "float32"]

@@ -1,4 +1,8 @@
-"""Options of milco adapt."""
+"""Adapt a model to one's own documents, and measure on a held-out part of them whether that has helped.
+
+Modules in the order of the recipe: queries (from the documents themselves), preset (of the training), run (the stages),
+report (both models next to each other).
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +20,7 @@ class AdaptOptions(DeviceOptions):
     models on documents that were held out. Without a significant gain, there is a report but no model. The same
     command resumes an interrupted run.
 
-      milco adapt docs.jsonl --output my-model
+      python -m recipes.adapt docs.jsonl --output my-model
     """
 
     documents: str = option(positional=True, metavar="DOCS", help="corpus: a file, a directory, or a name")

@@ -1,4 +1,4 @@
-"""Compare two models on held-out documents and on what they knew before: the report of milco adapt."""
+"""Compare two models on held-out documents and on what they knew before: the report of the recipe."""
 
 import html
 import random

@@ -112,6 +112,7 @@ def encode_corpus(
         raise ParameterError("split_passages", None, "is for documents, not for topics")
     if topics:
         plan = replace(plan, store_documents=False)
+    launched.require()
     wanted = StoreManifest(
         format_version=FORMAT_VERSION,
         kind="topics" if topics else "documents",

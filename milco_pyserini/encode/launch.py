@@ -288,6 +288,10 @@ class Launcher:
 
     validate, devices = staticmethod(require_devices), staticmethod(choose_devices)
 
+    @staticmethod
+    def require() -> None:
+        """Raise MilcoError if a package is missing, or the platform is another."""
+
     def own(self, plan: EncodePlan, devices: Sequence[str]) -> tuple[EncodePlan, str]:
         """Return the plan for the devices, and the device of this process's encoder."""
         return plan, devices[0]

@@ -24,27 +24,6 @@ from milco_pyserini.errors import Message, MilcoError, ParameterError, parameter
 _SIGACTION_BYTES = 256
 
 
-class RayLauncher(Launcher):
-    """Encodes in workers of a Ray cluster."""
-
-    def validate(self, device: str) -> None:
-        """Raise MilcoError for a device that no machine has, or as validate_ray()."""
-        validate_devices(device)
-        validate_ray()
-
-    def devices(self, device: str) -> list[str]:
-        """Return the device type of each worker, as cluster_devices()."""
-        return cluster_devices(device)
-
-    def own(self, plan: EncodePlan, devices: Sequence[str]) -> tuple[EncodePlan, str]:
-        """Return the plan with the precision of GPUs, which this machine may lack, and the CPU."""
-        return replace(plan, dtype="bfloat16") if devices[0] == "cuda" and plan.dtype == "auto" else plan, "cpu"
-
-    def workers(self, plan: EncodePlan, encoder: PartEncoder, devices: Sequence[str]) -> Callable[[str], "RayWorker"]:
-        """Return what starts a worker on a device."""
-        return partial(RayWorker, plan, encoder.encoder.hashes["weight_hash"], worker_resources(devices))
-
-
 def validate_ray() -> None:
     """Raise MilcoError if Ray is not installed, or this is Windows."""
     if sys.platform == "win32":
@@ -124,6 +103,21 @@ class RayWorker:
     def stop(self) -> None:
         """End the worker."""
         self._ray.kill(self._actor)
+
+
+class RayLauncher(Launcher):
+    """Encodes in workers of a Ray cluster."""
+
+    validate, devices = staticmethod(validate_devices), staticmethod(cluster_devices)
+    require = staticmethod(validate_ray)
+
+    def own(self, plan: EncodePlan, devices: Sequence[str]) -> tuple[EncodePlan, str]:
+        """Return the plan with the precision of GPUs, which this machine may lack, and the CPU."""
+        return replace(plan, dtype="bfloat16") if devices[0] == "cuda" and plan.dtype == "auto" else plan, "cpu"
+
+    def workers(self, plan: EncodePlan, encoder: PartEncoder, devices: Sequence[str]) -> Callable[[str], RayWorker]:
+        """Return what starts a worker on a device."""
+        return partial(RayWorker, plan, encoder.encoder.hashes["weight_hash"], worker_resources(devices))
 
 
 def _connect() -> Any:

@@ -141,7 +141,8 @@ class EngineSearcher:
                 range of float32, the engine cannot balance, or its library fails.
         """
         self.require_open()
-        self.validate(request)
+        if request.balance is not None:
+            self.validate_balance(request.balance)
         if request.filters or request.k > self.num_documents:
             k = max(1, min(request.k, self.num_documents))
             request = replace(request, k=k, filters=self._resolve(request.filters))
@@ -176,8 +177,7 @@ class EngineSearcher:
     def validate(self, request: SearchRequest) -> None:
         """Raise MilcoError if the index stores no such field, or cannot balance."""
         if request.filters:
-            self.require(Capability.STORE, "filters", list(request.filters))
-            validate_filters(request.filters, self.fields, self.path)
+            self._wanted(request.filters)
         if request.balance is not None:
             self.validate_balance(request.balance)
 
@@ -201,7 +201,6 @@ class EngineSearcher:
     def matching(self, filters: Mapping[str, Any]) -> list[str]:
         """Return the ids of all documents that pass filters, as validate_filters() returns them (exact)."""
         self.require_open()
-        self.require(Capability.STORE, "filters", list(filters))
         wanted = self._resolve(filters)
         with engine_errors(self.engine, "search", self.path):
             return self.find_matching(wanted)
@@ -212,13 +211,18 @@ class EngineSearcher:
 
     def _resolve(self, filters: Mapping[str, Any]) -> dict[str, Any]:
         """Return filters by values only: for a range that the engine does not take, those in it."""
-        wanted = validate_filters(filters, self.fields, self.path)
         return {
             name: values_in_range(name, given, (self.fields or {})[name], self.values(name))
             if isinstance(given, dict) and (self.fields or {})[name] not in self.ranged
             else given
-            for name, given in wanted.items()
+            for name, given in self._wanted(filters).items()
         }
+
+    def _wanted(self, filters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return filters in the types of the fields. Raises MilcoError if the index stores no such field."""
+        if filters:
+            self.require(Capability.STORE, "filters", list(filters))
+        return validate_filters(filters, self.fields, self.path)
 
     def bm25(self) -> "EngineSearcher":
         """Return a searcher of the stored texts, whose queries are texts. Raises MilcoError if the engine has none."""

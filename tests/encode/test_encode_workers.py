@@ -11,6 +11,7 @@ from worker_encoders import BrokenPlan, WordLengthEncoder, WordLengthPlan
 
 from milco_pyserini.cli.encode import main
 from milco_pyserini.corpora import Document
+from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.devices import choose_devices
 from milco_pyserini.encode.launch import LocalWorker, encode_here, encode_in_workers
 from milco_pyserini.encode.parts import EncodedPart, PartEncoder
@@ -129,3 +130,9 @@ def test_devices_of_one_store_are_of_one_type(monkeypatch: pytest.MonkeyPatch) -
         choose_devices("cuda:0,cpu")
     with pytest.raises(MilcoError, match="device='cuda:1': torch finds 1 of this type"):
         choose_devices("cuda:0,cuda:1")
+
+
+def test_an_unknown_launcher_is_refused(tmp_path: Path) -> None:
+    """By name, before the texts are read."""
+    with pytest.raises(MilcoError, match="unknown launcher 'rays'"):
+        encode_corpus(tmp_path / "missing", tmp_path / "v", launcher="rays")

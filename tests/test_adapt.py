@@ -145,7 +145,7 @@ def test_training_compares_the_terms_that_a_search_compares(task: TrainingTask) 
 
 
 def test_translations_are_each_others_nearest() -> None:
-    """Similar documents of one language are no translations, nor is a text that is nearer to another one."""
+    """Similar documents of one language are not translations, nor is a text that is nearer to another one."""
     weights = {"a-en": "w x y", "a-de": "w x y", "b-en": "w x z", "b-de": "z q r", "c-de": "s t u"}
     documents = [Document(name, "", words, {"lang": name[2:]}) for name, words in weights.items()]
     vocabulary = Vocabulary("w x y z q r s t u".split(), [])

@@ -264,6 +264,8 @@ class Measured:
             "noticed."
         )
         yield self.legs_table()
+        if not self.sets[ALL].topics:
+            return
         yield "# Held-out documents"
         yield from (f"{line}." for line in self.made.describe())
         yield "# Languages"

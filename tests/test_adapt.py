@@ -1,6 +1,7 @@
 """recipes/adapt: a model for one's own documents."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,26 @@ from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval.known_items import KnownItems, make_known_items
 from milco_pyserini.options import replace_options
+from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.train.stages import prepare_sct
 from milco_pyserini.train.trainer import TrainingTask
+from recipes.adapt import run
 from recipes.adapt.__main__ import main
+from recipes.adapt.parallel import find_parallel
 from recipes.adapt.preset import ADAPT
 from recipes.adapt.queries import training_examples, write_examples, write_pairs
-from recipes.adapt.report import HELD_OUT, JudgedCollection, Measured, misspelled
+from recipes.adapt.report import (
+    ALL,
+    LEGS,
+    OTHER,
+    OWN,
+    SAMPLE,
+    JudgedCollection,
+    Measured,
+    TopicSet,
+    leg_sets,
+    misspelled,
+)
 
 TINY = GOLDEN / "ckpt_distillation"
 SHORT = ["--encoder", str(TINY), "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dtype", "float32"]
@@ -37,7 +52,18 @@ def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(docs: Path) -> KnownItems:
     """The documents with a quarter held out."""
-    return make_known_items(open_corpus(str(docs)), 0.25)
+    return make_known_items(open_corpus(str(docs)), 0.25, groups(open_corpus(str(docs))))
+
+
+def groups(documents: Iterable[Document], *_: object) -> dict[str, str]:
+    """Take the documents of a number for translations, as find_parallel() returns them."""
+    return {document.id: f"en{document.id[2:]}" for document in documents}
+
+
+@pytest.fixture
+def parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model finds nothing."""
+    monkeypatch.setattr(run, "find_parallel", groups)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +72,15 @@ def encoder() -> MilcoEncoder:
     return MilcoEncoder.from_pretrained(TINY, device="cpu", dtype="float32")
 
 
+def vectors(made: KnownItems, encoder: MilcoEncoder) -> SparseBatch:
+    """Return the vectors of a collection."""
+    return encoder.encode_document([document.contents for document in made.documents])
+
+
 def test_held_out_documents_are_not_trained_on(made: KnownItems, encoder: MilcoEncoder, tmp_path: Path) -> None:
     """No query and no passage is of a held-out document, whatever its kind."""
-    found, counts = training_examples(made, encoder, 10_000, 1)
-    assert {"titles", "sentences", "terms"} <= counts.keys() and sum(counts.values()) == len(found)
+    found, counts = training_examples(made, encoder, vectors(made, encoder), 10_000, 1)
+    assert {"titles", "terms"} <= counts.keys() and "sentences" not in counts and sum(counts.values()) == len(found)
     write_examples(found, tmp_path / "queries")
     held = [one for one in made.documents if one.id in made.held_out]
     texts = {text for one in examples(tmp_path / "queries") for text in (one.query, *one.positives)}
@@ -63,7 +94,7 @@ def test_queries_come_from_headings_and_mentions_of_titles(encoder: MilcoEncoder
     guide = Document("a", "Printer guide", f"## Restart the printer\n{section}\n## Paper\n{section} Then add paper.")
     other = Document("b", "Office", "Before you call anybody, please read the printer guide that is in the drawer.")
     held = KnownItems([guide, other], frozenset(), 0, 0)
-    found = {one.query: one.positives[0] for one in training_examples(held, encoder, 100, 1)[0]}
+    found = {one.query: one.positives[0] for one in training_examples(held, encoder, vectors(held, encoder), 100, 1)[0]}
     assert found["Printer guide Restart the printer"] == section
     assert found[other.text] == guide.contents
 
@@ -113,25 +144,65 @@ def test_training_compares_the_terms_that_a_search_compares(task: TrainingTask) 
     assert scores.detach().numpy() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def measured(made: KnownItems, gain: float) -> Measured:
-    """Return runs in which the rank of each held-out document is better after training, if gain is positive."""
+def test_translations_are_each_others_nearest() -> None:
+    """Similar documents of one language are not translations, nor is a text that is nearer to another one."""
+    weights = {"a-en": "w x y", "a-de": "w x y", "b-en": "w x z", "b-de": "z q r", "c-de": "s t u"}
+    documents = [Document(name, "", words, {"lang": name[2:]}) for name, words in weights.items()]
+    vocabulary = Vocabulary("w x y z q r s t u".split(), [])
+    found = SparseBatch.from_dicts([dict.fromkeys(words.split(), 1.0) for words in weights.values()], vocabulary)
+    assert find_parallel(documents, found) == {"a-en": "a-en", "a-de": "a-en"}
+
+
+def test_translations_are_held_out_together_and_are_relevant(made: KnownItems) -> None:
+    """Each leg has what is relevant where it searches, and titles only."""
+    assert all(f"{language}{name[2:]}" in made.held_out for name in made.held_out for language in ("en", "de", "sw"))
+    sets = leg_sets(made)
+    topic = next(one for one in sets[ALL].topics if one.id.startswith("de"))
+    own = set(sets[OWN].qrels[topic.id])
+    assert {name[:2] for name in own} == {"de"} and {name[:2] for name in sets[OTHER].qrels[topic.id]} == {"en", "sw"}
+    assert sets[ALL].qrels[topic.id].keys() == own | sets[OTHER].qrels[topic.id].keys()
+    assert all("-title-" in one.id for judged in sets.values() for one in judged.topics)
+
+
+def measured(made: KnownItems, **gains: float) -> Measured:
+    """Return runs in which the ranks of relevant documents are better after training, in legs with a positive gain."""
+    sets = leg_sets(made)
+    sets[SAMPLE] = TopicSet(sets[ALL].topics, sets[ALL].qrels)
     runs: dict[str, dict] = {}
-    for system, bonus in (("before", 0.0), ("after", gain)):
-        found = {}
-        for number, topic in enumerate(made.topics):
-            (docid,) = made.qrels[topic.id]
-            others = {one.id: 1.0 - place / 100 for place, one in enumerate(made.documents[:20]) if one.id != docid}
-            found[topic.id] = {**others, docid: 0.9 + bonus + number % 7 / 100}
-        runs[system] = {HELD_OUT: found}
-    return Measured(made, [JudgedCollection(made.documents, {HELD_OUT: made.topics}, made.qrels)], runs)
+    for system in ("before", "after"):
+        runs[system] = {}
+        for leg, judged in sets.items():
+            bonus = gains.get(leg.replace(" ", "_"), 0.0) if system == "after" else 0.0
+            found = runs[system].setdefault(leg, {})
+            for number, topic in enumerate(judged.topics):
+                relevant = judged.qrels[topic.id]
+                others = {
+                    one.id: 1.0 - place / 100
+                    for place, one in enumerate(made.documents[:30])
+                    if one.id not in judged.qrels[topic.id]
+                }
+                found[topic.id] = {**others, **dict.fromkeys(relevant, 0.9 + bonus + number % 7 / 100)}
+    return Measured(made, [JudgedCollection(made.documents, sets)], runs)
 
 
-def test_only_a_significant_gain_is_one(made: KnownItems) -> None:
-    """Equal and worse models are not kept."""
-    assert measured(made, 0.05).has_gained()
-    assert not measured(made, 0.0).has_gained() and not measured(made, -0.05).has_gained()
-    table = measured(made, 0.05).changed()
+def test_one_leg_has_to_gain_and_none_may_lose(made: KnownItems) -> None:
+    """A gain in the own language does not outweigh a loss among all languages at once."""
+    assert measured(made, own_language=0.05).has_gained()
+    assert not measured(made).has_gained() and not measured(made, sample=0.05).has_gained()
+    lost = measured(made, own_language=0.05, all_languages_at_once=-0.05)
+    assert not lost.has_gained() and "all languages at once loses nDCG@10" in lost.verdict()
+    assert all(f"{leg} 0." in lost.verdict() for leg in LEGS)
+    assert not measured(made, own_language=0.05, sample=-0.05).has_gained()
+    table = measured(made, all_languages_at_once=0.05).changed()
     assert 0 < len(table.rows) <= 10 and all(row[-1] > row[-2] for row in table.rows)
+
+
+def test_a_leg_that_cannot_be_judged_keeps_the_old_model(made: KnownItems) -> None:
+    """Topics for which neither model finds anything do not count."""
+    found = measured(made, own_language=0.05)
+    for runs in found.runs.values():
+        runs[OTHER] = {topic: {"other": 1.0} for topic in runs[OTHER]}
+    assert not found.has_gained() and "another language cannot be judged (0 topics)" in found.verdict()
 
 
 def test_misspelled_topics_differ(made: KnownItems) -> None:
@@ -142,6 +213,7 @@ def test_misspelled_topics_differ(made: KnownItems) -> None:
     assert all(len(texts[name]) == len(text) for name, text in changed.items())
 
 
+@pytest.mark.usefixtures("parallel")
 def test_without_a_gain_there_is_a_report_and_no_model(
     docs: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
@@ -150,10 +222,10 @@ def test_without_a_gain_there_is_a_report_and_no_model(
     command = [str(docs), "--output", str(output), "--held-out", ".25", *SHORT]
     assert main(command) == 0
     printed = capfd.readouterr().err
-    assert "150 documents (en 50, de 50, sw 50)" in printed and "No gain, no model" in printed
+    assert "150 documents (en 50, de 50, sw 50)" in printed and "No model: nDCG@10 own language" in printed
     assert {path.name for path in output.iterdir()} == {"adapt.json", "held-out", "report.html", "report.md"}
     report = (output / "report.md").read_text(encoding="utf-8")
-    assert "nDCG@10" in report and "sample misspelled" in report and "| de " in report
+    assert "nDCG@10" in report and "sample misspelled" in report and "| de " in report and "another language" in report
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
     assert main(command) == 0
     assert "is up to date" in capfd.readouterr().err
@@ -162,6 +234,7 @@ def test_without_a_gain_there_is_a_report_and_no_model(
     assert "--overwrite" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("parallel")
 def test_a_better_model_states_what_it_was_adapted_from(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +251,18 @@ def test_a_better_model_states_what_it_was_adapted_from(
 @pytest.mark.parametrize(
     ("records", "problem"),
     [
+        (
+            [
+                {
+                    "id": str(n),
+                    "title": f"Town {n}",
+                    "text": 9 * f"Town {n} is old. ",
+                }
+                | {"lang": "en"}
+                for n in range(400)
+            ],
+            "its documents are in one language",
+        ),
         ([{"id": "a", "text": "One sentence."}], "at least 50 are needed"),
         ([{"id": str(n), "text": f"Short {n}.", "lang": "en"} for n in range(90)], "a test of significance needs 20"),
     ],
@@ -193,6 +278,7 @@ def test_bad_documents_are_one_line_and_leave_nothing(
     assert not (tmp_path / "adapted").exists()
 
 
+@pytest.mark.usefixtures("parallel")
 def test_too_few_texts_leave_nothing_that_blocks_the_corrected_command(
     docs: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:

@@ -42,7 +42,7 @@ INDEX = DOCS / "README.md"
 PAGES = [README, *sorted(set(DOCS.glob("*.md")) - {INDEX})]
 # Optional packages that the commands of a page need.
 NEEDS = {
-    "adapt.md": ("accelerate", "tensorboard", "py3langid"),
+    "adapt.md": ("py3langid",),
     "indexing.md": ("qdrant_edge", "py3langid"),
     "memory.md": ("mcp.server.mcpserver", "py3langid"),
     "onnx.md": ("onnx", "onnxscript", "fastembed"),

@@ -7,7 +7,7 @@ collection; they are not those of users' queries.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -105,7 +105,9 @@ def take_sentence(document: Document, shared: frozenset[str]) -> tuple[str, str]
     return (parts[place], rest) if len(rest) >= _LEAST_BYTES else ("", "")
 
 
-def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> KnownItems:
+def make_known_items(
+    documents: Iterable[Document], share: float = HELD_OUT, parallel: Mapping[str, str] | None = None
+) -> KnownItems:
     """Hold out a share of documents, and make topics of them.
 
     >>> text = "Town number {0} has a bridge. The bridge of town {0} is old. It is {0} meters long and made of stone."
@@ -116,6 +118,9 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> 
 
     The choice depends on ids only. Passages of a document (DOCID#0, DOCID#1) are held out together. The language of a
     document without a field lang is detected.
+
+    Args:
+        parallel: docid -> name of a group of translations, which are held out together and are all relevant.
 
     Raises:
         MilcoError: there are too few documents, or too few topics for a test of significance.
@@ -131,8 +136,15 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> 
     collection = list(detect_languages(kept.values()))
     counts = Counter(part for document in collection for part in {document.title.casefold(), *sentences(document.text)})
     shared = frozenset(part for part, count in counts.items() if count > 1)
+    group_of = parallel or {}
+    groups: dict[str, dict[str, int]] = {}
+    for document in collection:
+        groups.setdefault(group_of.get(document.id, document.id), {})[document.id] = 1
     held = frozenset(
-        document.id for document in collection if fraction(document.id.partition(PASSAGE_DELIMITER)[0]) < share
+        docid
+        for group, members in groups.items()
+        if fraction(group.partition(PASSAGE_DELIMITER)[0]) < share
+        for docid in members
     )
     untitled = sum(not document.title for document in collection)
     topics: list[Query] = []
@@ -143,7 +155,7 @@ def make_known_items(documents: Iterable[Document], share: float = HELD_OUT) -> 
             for kind, text in texts.items():
                 name = f"{language_of(document)}-{kind}-{len(topics)}"
                 topics.append(Query(name, " ".join(text.split())))
-                qrels[name] = {document.id: 1}
+                qrels[name] = groups[group_of.get(document.id, document.id)]
     if len(topics) < MIN_TOPICS:
         fix = Message("Give more documents, or a larger {held_out}.")
         rule = f"{counted(len(topics), 'topic')} of {counted(len(held), 'held-out document')}"

@@ -10,13 +10,23 @@ from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.corpora.languages import UNDETERMINED
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import ParameterError
-from milco_pyserini.eval.known_items import KnownItems, fraction, language_of, sentences, take_sentence
-from milco_pyserini.sparse import SOURCE
+from milco_pyserini.eval.known_items import (
+    MIN_TOPICS,
+    TITLE,
+    KnownItems,
+    fraction,
+    language_of,
+    sentences,
+    take_sentence,
+)
+from milco_pyserini.sparse import SOURCE, SparseBatch
 from milco_pyserini.train.data.retrieval import RetrievalExample, dump_example, file_language
 
 # Words of a title that is looked for in other documents, terms of a query, and bytes of a passage, at least or at most.
 _LEAST_WORDS, _MOST_WORDS, _TERMS, _LEAST_BYTES = 2, 6, 4, 60
 _ENCODED_AT_A_TIME = 128
+# A sentence of which more documents have a better score than its own finds nothing in particular.
+_FIRST = 10
 # Examples of a language in a file of its own, whose passages are contrasted with each other only: the negatives of
 # another language would be translations of the positive.
 _OWN_FILE = 16
@@ -27,7 +37,7 @@ _PIECE = re.compile(r"m_(▁?)(\w+)")
 
 
 def training_examples(
-    made: KnownItems, encoder: MilcoEncoder, limit: int, seed: int
+    made: KnownItems, encoder: MilcoEncoder, vectors: SparseBatch, limit: int, seed: int
 ) -> tuple[list[RetrievalExample], dict[str, int]]:
     """Return up to limit queries with the passage that each is taken from, and the number of each kind.
 
@@ -36,13 +46,15 @@ def training_examples(
 
     Args:
         encoder: whose strongest source terms of a document are a query.
+        vectors: of made.documents, in which a sentence has to find its document.
     """
     documents = sorted(made.training(), key=lambda document: fraction(seed, document.id))
     kinds = {
         "titles": _titles(documents, made.shared),
         "headings": _headings(documents),
         "mentions": _mentions(documents, made.shared),
-        "sentences": _sentences(documents, made.shared),
+        # Sentences of manuals and forms could be of any page.
+        "sentences": iter(()) if has_titles(made) else _sentences(made, documents, encoder, vectors),
         "terms": _terms(documents, encoder) if SOURCE in encoder.views else iter(()),
     }
     found: list[RetrievalExample] = []
@@ -56,6 +68,11 @@ def training_examples(
                 found.append(example)
                 counts[kind] += 1
     return found, {kind: count for kind, count in counts.items() if count}
+
+
+def has_titles(made: KnownItems) -> bool:
+    """Return whether enough held-out documents have a title for titles to be the only topics."""
+    return sum(f"-{TITLE}-" in topic.id for topic in made.topics) >= MIN_TOPICS
 
 
 def write_examples(examples: Sequence[RetrievalExample], directory: Path) -> None:
@@ -137,12 +154,20 @@ def _mentions(documents: Sequence[Document], shared: frozenset[str]) -> Iterator
                 break
 
 
-def _sentences(documents: Sequence[Document], shared: frozenset[str]) -> Iterator[RetrievalExample]:
-    """Yield sentences with the rest of their document (inverse cloze task)."""
-    for document in documents:
-        sentence, rest = take_sentence(document, shared)
-        if sentence:
-            yield _example(document, sentence, f"{document.title} {rest}".strip())
+def _sentences(
+    made: KnownItems, documents: Sequence[Document], encoder: MilcoEncoder, vectors: SparseBatch
+) -> Iterator[RetrievalExample]:
+    """Yield sentences that find their document, with the rest of it (inverse cloze task)."""
+    places = {document.id: place for place, document in enumerate(made.documents)}
+    for start in range(0, len(documents), _ENCODED_AT_A_TIME):
+        some = documents[start : start + _ENCODED_AT_A_TIME]
+        taken = [(document, *take_sentence(document, made.shared)) for document in some]
+        taken = [(document, sentence, rest) for document, sentence, rest in taken if sentence]
+        if taken:
+            scores = encoder.encode_query([sentence for _, sentence, _ in taken]).dot(vectors)
+            for (document, sentence, rest), row in zip(taken, scores, strict=True):
+                if (row > row[places[document.id]]).sum() < _FIRST:
+                    yield _example(document, sentence, f"{document.title} {rest}".strip())
 
 
 def _terms(documents: Sequence[Document], encoder: MilcoEncoder) -> Iterator[RetrievalExample]:

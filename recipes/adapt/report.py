@@ -5,47 +5,103 @@ import random
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
+from scipy.stats import bootstrap
+
+from milco_pyserini.console import counted
 from milco_pyserini.corpora import Document, Query, open_corpus, open_qrels, open_topics
 from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.evaluation import DEFAULT_MEASURES, Evaluation, Run, evaluate
-from milco_pyserini.eval.known_items import KnownItems
-from milco_pyserini.eval.report import ALPHA, ReportTable, render
+from milco_pyserini.eval.known_items import MIN_TOPICS, TITLE, KnownItems, language_of
+from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.eval.significance import RunComparison, compare_evaluations
 from milco_pyserini.index import Index
 from milco_pyserini.io.files import scratch_directory
 from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.train.mining import encode_passages
 
+from .queries import has_titles
+
 BEFORE, AFTER = "before", "after"
-HELD_OUT, SAMPLE, MISSPELLED = "held out", "sample", " misspelled"
+OWN, ALL, OTHER, SAMPLE = "own language", "all languages at once", "another language", "sample"
+LEGS = (OWN, ALL, OTHER, SAMPLE)
+MISSPELLED = " misspelled"
 _DEPTH, _CHANGED, _SHOWN = 100, 10, 60
 _MEASURE = DEFAULT_MEASURES[0]
+_SEARCHED_AT_A_TIME, _RESAMPLES = 64, 10_000
 _WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 @dataclass(frozen=True)
+class TopicSet:
+    """Topics with the documents that are relevant to them.
+
+    among: OWN or OTHER to search only documents in the topic's language, or only documents in other languages.
+    """
+
+    topics: Sequence[Query]
+    qrels: Qrels
+    among: str = ALL
+
+
+@dataclass(frozen=True)
 class JudgedCollection:
-    """Documents with topics by the name of a set, and qrels."""
+    """Documents with sets of topics by name."""
 
     documents: Sequence[Document]
-    topics: Mapping[str, Sequence[Query]]
-    qrels: Qrels
+    sets: Mapping[str, TopicSet]
 
 
 def collections_of(made: KnownItems) -> list[JudgedCollection]:
     """Return what both models search: the held-out topics, and the embedded sample, as written and misspelled."""
-    written = [
-        (HELD_OUT, made.documents, made.topics, made.qrels),
-        (SAMPLE, list(open_corpus(SAMPLE)), list(open_topics(SAMPLE)), open_qrels(SAMPLE)),
-    ]
+    sample = TopicSet(list(open_topics(SAMPLE)), open_qrels(SAMPLE))
     return [
-        JudgedCollection(documents, {name: topics, name + MISSPELLED: list(misspelled(topics))}, qrels)
-        for name, documents, topics, qrels in written
+        JudgedCollection(made.documents, leg_sets(made)),
+        JudgedCollection(
+            list(open_corpus(SAMPLE)),
+            {SAMPLE: sample, SAMPLE + MISSPELLED: TopicSet(list(misspelled(sample.topics)), sample.qrels)},
+        ),
     ]
+
+
+def leg_sets(made: KnownItems) -> dict[str, TopicSet]:
+    """Return the sets of the held-out topics: translations of a document are relevant where they are searched."""
+    topics = [topic for topic in made.topics if not has_titles(made) or f"-{TITLE}-" in topic.id]
+    languages = {document.id: language_of(document) for document in made.documents}
+    qrels: dict[str, Qrels] = {OWN: {}, ALL: {}, OTHER: {}}
+    for topic in topics:
+        for docid in made.qrels[topic.id]:
+            leg = OWN if languages[docid] == topic_language(topic.id) else OTHER
+            for name in (ALL, leg):
+                qrels[name].setdefault(topic.id, {})[docid] = 1
+    sets = {
+        name: TopicSet([topic for topic in topics if topic.id in judged], judged, name)
+        for name, judged in qrels.items()
+    }
+    return {**sets, ALL + MISSPELLED: TopicSet(list(misspelled(topics)), qrels[ALL])}
+
+
+def validate_legs(made: KnownItems, name: str) -> None:
+    """Raise MilcoError if a leg has too few topics: a model that cannot be judged is not trained."""
+    counts = {leg: len(one.topics) for leg, one in leg_sets(made).items() if leg in LEGS}
+    if too_few := [f"{leg}: {counted(count, 'topic')}" for leg, count in counts.items() if count < MIN_TOPICS]:
+        languages = len({language_of(document) for document in made.documents})
+        why = "its documents are in one language" if languages == 1 else "too few documents have translations in it"
+        raise MilcoError(
+            f"{name}: a gain cannot be judged ({', '.join(too_few)}; at least {MIN_TOPICS} are needed): {why}",
+            "The old model stays. Give a collection that has its documents in several languages.",
+        )
+
+
+def topic_language(name: str) -> str:
+    """Return the language of a topic's id, LANG-KIND-NUMBER."""
+    return name.rsplit("-", 2)[0]
 
 
 def misspelled(topics: Iterable[Query]) -> Iterator[Query]:
@@ -67,22 +123,46 @@ def search_all(
     encoder: MilcoEncoder, collections: Iterable[JudgedCollection], parts: Path, batch_size: int
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Return set -> topic -> docid -> score. parts: keeps vectors of an interrupted run."""
-    runs = {}
+    runs: dict[str, dict[str, dict[str, float]]] = {}
     for collection in collections:
-        kept = parts / next(iter(collection.topics)).replace(" ", "-")
+        kept = parts / next(iter(collection.sets)).replace(" ", "-")
         vectors = encode_passages([one.contents for one in collection.documents], encoder, kept, batch_size)
         ids = [document.id for document in collection.documents]
+        languages = {document.id: language_of(document) for document in collection.documents}
         with scratch_directory(kept / "index") as scratch:
             index = Index.build(vectors, scratch, "exact", ids=ids, encoder=encoder)
             with index.searcher() as searcher:
-                for name, topics in collection.topics.items():
-                    queries = encoder.encode_query([topic.text for topic in topics], batch_size=batch_size)
-                    rankings = searcher.search(queries.to_dicts(encoder.vocabulary), _DEPTH)
-                    runs[name] = {
-                        topic.id: {hit.docid: hit.score for hit in ranking}
-                        for topic, ranking in zip(topics, rankings, strict=True)
-                    }
+                for name, judged in collection.sets.items():
+                    depth, found = _DEPTH if judged.among == ALL else len(ids), runs.setdefault(name, {})
+                    for start in range(0, len(judged.topics), _SEARCHED_AT_A_TIME):
+                        topics = judged.topics[start : start + _SEARCHED_AT_A_TIME]
+                        queries = encoder.encode_query([topic.text for topic in topics], batch_size=batch_size)
+                        rankings = searcher.search(queries.to_dicts(encoder.vocabulary), depth)
+                        for topic, ranking in zip(topics, rankings, strict=True):
+                            hits = (
+                                hit
+                                for hit in ranking
+                                if judged.among == ALL
+                                or (languages[hit.docid] == topic_language(topic.id)) == (judged.among == OWN)
+                            )
+                            found[topic.id] = {hit.docid: hit.score for hit in islice(hits, _DEPTH)}
     return runs
+
+
+@dataclass(frozen=True)
+class LegResult:
+    """Means of a measure before and after, and the 95 % interval of the difference by the paired bootstrap."""
+
+    topics: int
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def word(self) -> str:
+        """gain, loss, or no difference."""
+        return "gain" if self.low > 0 else "loss" if self.high < 0 else "no difference"
 
 
 @dataclass(frozen=True)
@@ -96,64 +176,113 @@ class Measured:
     collections: Sequence[JudgedCollection]
     runs: Mapping[str, Mapping[str, Run]]
 
-    def compare(self, sets: Sequence[str], part: int | None = None) -> RunComparison:
-        """Compare both models on sets of topics.
+    @cached_property
+    def sets(self) -> dict[str, TopicSet]:
+        """The sets of all collections, without topics for which neither model finds anything: these show nothing."""
+        sets = {}
+        for name, judged in (pair for collection in self.collections for pair in collection.sets.items()):
+            kept = [
+                topic
+                for topic in judged.topics
+                if any(judged.qrels[topic.id].keys() & runs[name].get(topic.id, {}) for runs in self.runs.values())
+            ]
+            sets[name] = replace(judged, topics=kept)
+        return sets
+
+    def evaluate(self, name: str, part: int | None = None) -> dict[str, dict[str, Evaluation]]:
+        """Return system -> set or part -> evaluation.
 
         Args:
-            part: split a set by this part of its topics' ids: 0 is the language, 1 the kind.
+            part: split the set by this part of its topics' ids: 0 is the language, 1 the kind.
         """
         results: dict[str, dict[str, Evaluation]] = {system: {} for system in self.runs}
-        for collection in self.collections:
-            for name in filter(collection.topics.__contains__, sets):
-                parts: dict[str, Qrels] = {}
-                for topic in collection.topics[name]:
-                    key = name if part is None else topic.id.rsplit("-", 2)[part]
-                    parts.setdefault(key, {})[topic.id] = collection.qrels[topic.id]
-                for key, qrels in sorted(parts.items()):
-                    for system, runs in self.runs.items():
-                        results[system][key] = evaluate(runs[name], qrels, DEFAULT_MEASURES)
+        parts: dict[str, Qrels] = {}
+        for topic in self.sets[name].topics:
+            key = name if part is None else topic.id.rsplit("-", 2)[part]
+            parts.setdefault(key, {})[topic.id] = self.sets[name].qrels[topic.id]
+        for key, qrels in sorted(parts.items()):
+            for system, runs in self.runs.items():
+                results[system][key] = evaluate(runs[name], qrels, DEFAULT_MEASURES)
+        return results
+
+    def compare(self, names: Sequence[str], part: int | None = None) -> RunComparison:
+        """Compare both models on sets of topics by a paired t-test."""
+        results: dict[str, dict[str, Evaluation]] = {system: {} for system in self.runs}
+        for name in names:
+            for system, found in self.evaluate(name, part).items():
+                results[system] |= found
         return compare_evaluations(results, BEFORE)
 
     @cached_property
-    def overall(self) -> RunComparison:
-        """The comparison on all held-out topics, which decides."""
-        return self.compare([HELD_OUT])
+    def legs(self) -> dict[tuple[str, str], LegResult]:
+        """(leg, measure) -> result; without legs of fewer than MIN_TOPICS topics, which cannot be judged."""
+        found = {}
+        for leg in LEGS:
+            if len(self.sets[leg].topics) >= MIN_TOPICS:
+                systems = {system: results[leg] for system, results in self.evaluate(leg).items()}
+                for measure in DEFAULT_MEASURES:
+                    before, after = (systems[system].per_query[measure] for system in (BEFORE, AFTER))
+                    low, high = paired_interval([after[name] - value for name, value in before.items()])
+                    first, second = (systems[system].mean[measure] for system in (BEFORE, AFTER))
+                    found[leg, measure] = LegResult(len(before), first, second, low, high)
+        return found
 
     def has_gained(self) -> bool:
-        """Return whether nDCG@10 of the held-out topics has risen, significantly."""
-        difference = self.overall.differences[AFTER, HELD_OUT, _MEASURE]
-        return difference.mean > 0 and difference.corrected < ALPHA
+        """Return whether every leg is judged, none has lost in any measure, and one of the documents' has gained."""
+        is_judged = all((leg, _MEASURE) in self.legs for leg in LEGS)
+        gains = [leg for leg in (OWN, ALL, OTHER) if is_judged and self.legs[leg, _MEASURE].word == "gain"]
+        return bool(gains) and all(result.word != "loss" for result in self.legs.values())
 
     def verdict(self) -> str:
-        """Return the result in one sentence."""
-        before, after = (self.overall.results[system][HELD_OUT].mean[_MEASURE] for system in (BEFORE, AFTER))
-        p = self.overall.differences[AFTER, HELD_OUT, _MEASURE].p
-        result = "Gain" if self.has_gained() else "No gain, no model"
-        topics = f"{len(self.made.topics):,} held-out topics"
-        return f"{result}: {_MEASURE} on {topics} {before:.3f} before, {after:.3f} after (p = {p:.2g})"
+        """Return the result in one sentence, with each leg."""
+        result = "Gain" if self.has_gained() else "No model"
+        parts = []
+        for leg in LEGS:
+            if found := self.legs.get((leg, _MEASURE)):
+                change = f"{found.after - found.before:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+                parts.append(f"{leg} {found.before:.3f} before, {found.after:.3f} after, {change}")
+            else:
+                parts.append(f"{leg} cannot be judged ({counted(len(self.sets[leg].topics), 'topic')})")
+        losses = [f"{leg} loses {measure}" for (leg, measure), found in self.legs.items() if found.word == "loss"]
+        return f"{result}: {_MEASURE} {'; '.join(parts)}" + (f" ({', '.join(losses)})" if losses else "")
+
+    def legs_table(self) -> ReportTable:
+        """Tabulate the legs, which decide."""
+        rows = [
+            [leg, measure, found.word, found.topics, found.before, found.after, found.low, found.high]
+            for (leg, measure), found in self.legs.items()
+        ]
+        columns = ["topics", "before", "after", "difference from", "to"]
+        return ReportTable(["leg", "measure", "result"], columns, rows, (0, 3, 3, 3, 3))
 
     def blocks(self) -> Iterator[str | ReportTable]:
         """Yield headings (which begin with #), paragraphs and tables."""
         yield self.verdict() + "."
+        yield (
+            "A model is kept if no leg loses and at least one of the first three gains: the interval of the "
+            "difference, by the paired bootstrap, does not contain 0. A loss smaller than half of the interval is not "
+            "noticed."
+        )
+        yield self.legs_table()
+        if not self.sets[ALL].topics:
+            return
         yield "# Held-out documents"
         yield from (f"{line}." for line in self.made.describe())
-        yield self.overall.to_table()
         yield "# Languages"
-        yield self.compare([HELD_OUT], 0).to_table()
-        yield "# Titles and sentences"
-        yield self.compare([HELD_OUT], 1).to_table()
+        yield self.compare([ALL], 0).to_table()
         yield "# What was forgotten"
         yield (
             "The sample of the package, 650 passages in 13 languages, is general text. A misspelled topic has two "
             "letters exchanged, and no marks."
         )
-        yield self.compare([HELD_OUT + MISSPELLED, SAMPLE, SAMPLE + MISSPELLED]).to_table()
+        yield self.compare([ALL + MISSPELLED, SAMPLE, SAMPLE + MISSPELLED]).to_table()
         yield "# Queries whose answers changed most"
         yield self.changed()
 
     def changed(self) -> ReportTable:
         """Tabulate the queries with the largest differences of nDCG@10, gains and losses in turn."""
-        before, after = (self.overall.results[system][HELD_OUT].per_query[_MEASURE] for system in (BEFORE, AFTER))
+        results = self.evaluate(ALL)
+        before, after = (results[system][ALL].per_query[_MEASURE] for system in (BEFORE, AFTER))
         order = sorted(before, key=lambda topic: (before[topic] - after[topic], topic))
         turns = (topic for pair in zip(order, reversed(order), strict=True) for topic in pair)
         chosen = [topic for topic in dict.fromkeys(turns) if before[topic] != after[topic]][:_CHANGED]
@@ -161,7 +290,7 @@ class Measured:
         texts = {document.id: document.contents[:_SHOWN] for document in self.made.documents}
         rows = []
         for topic in chosen:
-            firsts = [next(iter(self.runs[system][HELD_OUT][topic]), None) for system in (BEFORE, AFTER)]
+            firsts = [next(iter(self.runs[system][ALL][topic]), None) for system in (BEFORE, AFTER)]
             shown = ["none" if docid is None else f"{docid}: {texts[docid]}" for docid in firsts]
             rows.append([queries[topic], *shown, before[topic], after[topic]])
         heads = [f"{_MEASURE} {system}" for system in (BEFORE, AFTER)]
@@ -181,6 +310,15 @@ class Measured:
                 page.append(f"<{tag}>{html.escape(heading)}</{tag}>\n")
         (directory / "report.md").write_text("\n".join(markdown), encoding="utf-8")
         (directory / "report.html").write_text("\n".join(page), encoding="utf-8")
+
+
+def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference, by the bootstrap over topics from a fixed seed."""
+    values = np.asarray(differences, float)
+    if not values.any():
+        return 0.0, 0.0
+    found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=500, method="percentile", rng=0)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 _HEAD = """<!doctype html>

@@ -12,18 +12,21 @@ from scipy.special import logsumexp
 
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora import open_corpus
+from milco_pyserini.corpora import Corpus, open_corpus
 from milco_pyserini.corpora.bitext import open_bitext
+from milco_pyserini.corpora.languages import detect_languages
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.encode.bm25 import BM25Encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.known_items import KnownItems, make_known_items, write_known_items
+from milco_pyserini.eval.known_items import KnownItems, language_of, make_known_items, write_known_items
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, write_json
 from milco_pyserini.io.locks import locked_file
 from milco_pyserini.model.checkpoint import Checkpoint, Kind
 from milco_pyserini.model.layouts import model_card
 from milco_pyserini.options import replace_options, validate
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.config import LEXICAL, SctConfig
 from milco_pyserini.train.data.parallel import least_sentences
 from milco_pyserini.train.data.retrieval import RetrievalFile, distinct_passages, dump_example, open_retrieval
@@ -33,9 +36,10 @@ from milco_pyserini.train.run import MODEL, run_stage
 from milco_pyserini.train.scoring import score_training_set
 
 from . import AdaptOptions
+from .parallel import LEAST_COSINE, find_parallel
 from .preset import ADAPT
 from .queries import training_examples, write_examples, write_pairs
-from .report import AFTER, BEFORE, Measured, collections_of, search_all
+from .report import AFTER, BEFORE, Measured, collections_of, search_all, validate_legs
 
 MANIFEST, WORK = "adapt.json", "work"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
@@ -65,6 +69,7 @@ def adapt(options: AdaptOptions) -> None:
     plan = {
         "encoder": options.encoder,
         "corpus_hash": digest,
+        "least_cosine": LEAST_COSINE,
         **encoder.hashes,
         **{name: getattr(options, name) for name in ("held_out", "steps", "batch_size", "seed", "teacher")},
         **{f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)},
@@ -76,13 +81,22 @@ def adapt(options: AdaptOptions) -> None:
         found.keep()
         log(recorded["result"])
         return
-    made = make_known_items(corpus, options.held_out)
+    if action is Action.RESUME:
+        made = make_known_items(corpus, options.held_out, recorded["parallel"])
+    else:
+        parallel, made, vectors = _hold_out(options, corpus, encoder)
     for line in made.describe():
         log(line)
     if action is not Action.RESUME:
         with atomic_directory(output, options.overwrite, _is_owned) as directory:
-            kinds = _write_texts(options, made, encoder, directory / WORK)
-            recorded = {"command": "adapt", "plan": plan, "version": __version__, "queries": kinds}
+            kinds = _write_texts(options, made, encoder, vectors, directory / WORK)
+            recorded = {
+                "command": "adapt",
+                "plan": plan,
+                "version": __version__,
+                "queries": kinds,
+                "parallel": parallel,
+            }
             write_json(directory / MANIFEST, recorded)
     with locked_file(output / _LOCK, _LOCK_LIMIT):
         queries = ", ".join(f"{count:,} {kind}" for kind, count in recorded["queries"].items())
@@ -113,11 +127,39 @@ def adapt(options: AdaptOptions) -> None:
         log(f"{options.encoder} stays the model for {options.documents}")
 
 
+def _hold_out(
+    options: AdaptOptions, corpus: Corpus, encoder: MilcoEncoder
+) -> tuple[dict[str, str], KnownItems, SparseBatch]:
+    """Return the groups of translations, the held-out collection, and the vectors of its documents.
+
+    Raises MilcoError if a gain on it could not be judged.
+    """
+    # Too few documents are an error before any is encoded.
+    made = make_known_items(corpus, options.held_out)
+    ids = {document.id for document in made.documents}
+    if passages := sorted(docid for docid in ids if PASSAGE_DELIMITER in docid):
+        raise MilcoError(f"{options.documents}: {passages[0]} is a passage: give documents that are not split")
+    if len({language_of(document) for document in made.documents}) == 1:
+        validate_legs(made, options.documents)
+    documents = [document for document in detect_languages(corpus) if document.id in ids]
+    log("Encoding the documents to find parallel texts")
+    texts = [document.contents for document in documents]
+    vectors = encoder.encode_document(texts, batch_size=options.batch_size)
+    parallel = find_parallel(documents, vectors)
+    made = make_known_items(corpus, options.held_out, parallel)
+    validate_legs(made, options.documents)
+    groups = len(set(parallel.values()))
+    log(f"Parallel texts: {counted(len(parallel), 'document')} in {counted(groups, 'group')}")
+    return parallel, made, vectors
+
+
 def _is_owned(path: Path) -> bool:
     return is_json_with(path / MANIFEST, "command", "plan")
 
 
-def _write_texts(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, work: Path) -> dict[str, int]:
+def _write_texts(
+    options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder, vectors: SparseBatch, work: Path
+) -> dict[str, int]:
     """Write queries with their passages, and translations; return the number of queries of each kind.
 
     Raises MilcoError if there are too few for the batches.
@@ -126,7 +168,7 @@ def _write_texts(options: AdaptOptions, made: KnownItems, encoder: MilcoEncoder,
         least = least_sentences(options.batch_size, ADAPT.training_data.concatenate)
         pairs = write_pairs(options.parallel, made, work / "parallel", least)
         log(f"Translations: {counted(pairs, 'sentence pair')}")
-    examples, kinds = training_examples(made, encoder, options.steps * options.batch_size, options.seed)
+    examples, kinds = training_examples(made, encoder, vectors, options.steps * options.batch_size, options.seed)
     if len(examples) < 2 * options.batch_size:
         rule = f"{counted(len(examples), 'query', 'queries')} can be made of them"
         raise MilcoError(f"{options.documents} has too few titles, sentences and terms to train on: {rule}")

@@ -109,3 +109,12 @@ def test_the_command_writes_what_others_read(tmp_path: Path, made: KnownItems, c
     assert f"--output {output}: has topics of other documents, or another share of them" in capfd.readouterr().err
     assert main(["--make", str(docs), "--output", str(output), "--held-out", "0.5", "--overwrite"]) == 0
     assert open_qrels(str(output / "qrels.txt")).keys() > made.qrels.keys()
+
+
+def test_translations_are_relevant_together() -> None:
+    """All documents of a group are held out, and each is relevant to the topics of every other."""
+    groups = {document.id: f"group-{number // 2}" for number, document in enumerate(TOWNS)}
+    made = make_known_items(TOWNS, 0.3, groups)
+    assert made.topics and all(len(made.qrels[topic.id]) == 2 for topic in made.topics)
+    for grades in made.qrels.values():
+        assert grades.keys() <= made.held_out and len({groups[docid] for docid in grades}) == 1

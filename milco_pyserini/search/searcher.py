@@ -12,8 +12,9 @@ from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
 from milco_pyserini.index.hits import Hits
 from milco_pyserini.index.protocol import EngineSearcher, QueryOptions
+from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
-from milco_pyserini.search import steps
+from milco_pyserini.search import evidence, steps
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
@@ -256,6 +257,61 @@ class Searcher:
         if request.filters and not request.min_share and found and not any(map(len, found)):
             self.report_filtered(queries, request)
         return found
+
+    def snippets(self, text: str, hits: Hits, **options: Unpack[SearchKeywords]) -> list[str | None]:
+        """Return the sentence of each hit that answers a text best, in any language; None without the document.
+
+        >>> hits = searcher.search("Wer erfand das Telefon?", k=10)  # doctest: +SKIP
+        >>> searcher.snippets("Wer erfand das Telefon?", hits)[0]  # doctest: +SKIP
+
+        All sentences of the hits are encoded, which takes about as long as encoding the hits again. A snippet is
+        complete sentences of about 200 characters or more.
+
+        Args:
+            options: those of the search.
+
+        Raises:
+            MilcoError: queries are texts, or the encoder encodes queries only.
+        """
+        texts = {hit.docid: hit.document.text for hit in hits if hit.document}
+        _, scored = self._evidence(text, list(texts.values()), SearchRequest.of(10, options))
+        found = dict(zip(texts, map(evidence.extract, texts.values(), scored), strict=True))
+        return [found.get(hit.docid) for hit in hits]
+
+    def context(self, text: str, tokens: int = 2000, k: int = 10, **options: Unpack[SearchKeywords]) -> dict[str, str]:
+        """Return the sentences of the k best documents that answer a text best, by docid, for a language model.
+
+        >>> context = searcher.context("Wer erfand das Telefon?", tokens=500)  # doctest: +SKIP
+        >>> prompt = "\n".join(f"[{docid}] {sentences}" for docid, sentences in context.items())  # doctest: +SKIP
+
+        Documents are in the order of the search, sentences in the order of their document, with "…" between those that
+        are not neighbors. Documents that give no sentence are left out.
+
+        Args:
+            tokens: the most tokens of all sentences together, by the encoder's tokenizer; ids are not counted.
+            options: those of the search.
+
+        Raises:
+            MilcoError: as search() and snippets() do; tokens is below 1; the index does not store its documents.
+        """
+        validate_number("tokens", tokens, 1)
+        if not self.has_documents:
+            fix = Message("Build the index with {store_documents}.", store_documents=True)
+            raise MilcoError(f"{self.name} does not store its documents", fix)
+        hits = self.search(text, k, **options)
+        texts = {hit.docid: hit.document.text for hit in hits if hit.document}
+        encoder, scored = self._evidence(text, list(texts.values()), SearchRequest.of(k, options))
+        chosen = evidence.select_context(encoder, list(texts.values()), scored, tokens)
+        return {docid: sentences for docid, sentences in zip(texts, chosen, strict=True) if sentences}
+
+    def _evidence(
+        self, text: str, texts: Sequence[str], request: SearchRequest
+    ) -> "tuple[MilcoEncoder, list[list[evidence.Sentence]]]":
+        weighted = self.weighted_terms(self.encode([text], request)[0])
+        if weighted is None:
+            raise MilcoError(f"{self.name} takes texts as queries: sentences are compared by an encoder's vectors")
+        query, encoder = weighted
+        return encoder, evidence.score_sentences(encoder, query, texts, bool(self.index.vectors.lowercase))
 
     def explain(self, text: str, docid: str, *, index: str = "", **options: Unpack[SearchKeywords]) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.

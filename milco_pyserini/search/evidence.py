@@ -101,7 +101,7 @@ def select_context(
 ) -> list[str]:
     """Return the best sentences of each text in their order, "" for none; together, at most a number of tokens.
 
-    The best sentence is taken first. One that exceeds what is left of the budget is left out. "…" stands between
+    The best sentence is taken first. One that exceeds what is left of the budget is left out. "…" is put between
     sentences that are not neighbors. tokens: of the encoder's tokenizer, without special ones.
     """
     ranked = sorted(

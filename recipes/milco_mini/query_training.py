@@ -37,7 +37,7 @@ _STATES, _SCORES, _SCALE = 1.0, 0.5, 0.02
 _WARM_UP, _LEAST_RATE = 100, 0.02
 _LOG_EVERY, _SAVE_EVERY = 50, 100
 _FILE = "training.pt"
-# Of names of tensors.
+# Names of tensors begin with these.
 LAYERS, CONNECTOR = "encoder.encoder.layer.", "connector."
 _CARD = """---
 library_name: milco_pyserini

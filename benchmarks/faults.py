@@ -324,7 +324,7 @@ def _prepare_recipe() -> None:
     from recipes.adapt.report import Measured
 
     MAINS["adapt"] = main
-    run.find_parallel = lambda documents, _: {one.id: f"d{int(one.id[1:]) // 2 * 2}" for one in documents}
+    run.find_parallel = lambda documents, vectors: {one.id: f"d{int(one.id[1:]) // 2 * 2}" for one in documents}
     Measured.has_gained = lambda self: True  # type: ignore[method-assign]
 
 

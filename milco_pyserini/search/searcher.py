@@ -279,7 +279,7 @@ class Searcher:
         return [found.get(hit.docid) for hit in hits]
 
     def context(self, text: str, tokens: int = 2000, k: int = 10, **options: Unpack[SearchKeywords]) -> dict[str, str]:
-        """Return the sentences of the k best documents that answer a text best, by docid, for a language model.
+        r"""Return the sentences of the k best documents that answer a text best, by docid, for a language model.
 
         >>> context = searcher.context("Wer erfand das Telefon?", tokens=500)  # doctest: +SKIP
         >>> prompt = "\n".join(f"[{docid}] {sentences}" for docid, sentences in context.items())  # doctest: +SKIP

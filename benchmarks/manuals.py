@@ -79,6 +79,7 @@ class ManualsOptions:
     data: Path = option(metavar="DIR", help="directory with the unpacked packages libreoffice-help-LANG")
     work: Path = option(metavar="DIR", help="directory of the documents and vectors, which a second run reads")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
+    query_encoder: str | None = option(None, metavar="NAME", help="query network, such as mini-query")
     alpha: float | None = option(
         None, minimum=0, maximum=1, help="both views: alpha x pivot + (1 - alpha) x source (default: as encoded)"
     )
@@ -132,8 +133,9 @@ def command(options: ManualsOptions) -> None:
             means = [fmean(values[system].values()) if system in values else None for system in columns]
             rows.append([f"{kind}, {name}", len(values[BOTH]), *means])
     alpha = "" if options.alpha is None else f", alpha {options.alpha:g}"
+    queried = f", queries by {options.query_encoder}" if options.query_encoder else ""
     notes = [
-        f"encoder {options.encoder}{alpha}; {len(pages):,} pages",
+        f"encoder {options.encoder}{queried}{alpha}; {len(pages):,} pages",
         f"* differs from {BOTH}: paired t-test, p < 0.05, not corrected",
     ]
     table = ReportTable(["queries, search"], ["queries", *columns], rows, [0] + [3] * len(columns), notes, p_values)
@@ -198,6 +200,7 @@ def milco_scores(
     """
     from milco_pyserini.encode.corpus import encode_corpus
     from milco_pyserini.encode.encoder import MilcoEncoder
+    from milco_pyserini.encode.opening import load_encoder
     from milco_pyserini.encode.plan import EncodePlan
 
     encoder = MilcoEncoder.from_pretrained(options.encoder, options.device, options.dtype)
@@ -212,7 +215,8 @@ def milco_scores(
     store = options.work / f"vectors-{digest}"
     encode_corpus(path, store, plan, encoder=encoder)
     _, documents = VectorStore.open(store).load()
-    queries = encoder.encode_query(texts, alpha=options.alpha)
+    network = encoder if options.query_encoder is None else load_encoder(options.query_encoder)
+    queries = network.encode_query(texts, alpha=options.alpha)
     scores = {BOTH: queries.dot(documents), "pivot view": queries.view(PIVOT).dot(documents)}
     alpha = getattr(encoder.config, "monolingual_alpha", None) if options.alpha is None else None
     return scores, scores[BOTH] if alpha is None else queries.weighted(alpha).dot(documents)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from milco_pyserini.explain.terms import after_combining
 from milco_pyserini.model.tokenization import replace_lone_surrogates
+from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
     from milco_pyserini.encode.encoder import MilcoEncoder
@@ -76,10 +75,7 @@ def score_sentences(
         for start, stop in found
     ]
     vectors = encoder.encode_document(sentences, lowercase=lowercase)
-    weights = np.zeros(len(encoder.vocabulary), np.float32)
-    weights[[encoder.vocabulary.columns[term] for term in query]] = list(query.values())
-    products = vectors.weights * weights[vectors.columns]
-    scores = iter(np.bincount(vectors.row_numbers(), products, len(sentences)).tolist())
+    scores = iter(SparseBatch.from_dicts([dict(query)], encoder.vocabulary).dot(vectors)[0].tolist())
     return [[Sentence(start, stop, next(scores)) for start, stop in found] for found in spans]
 
 

@@ -241,22 +241,22 @@ class Searcher:
             MilcoError: if a value is out of its range, the index stores no such field, lacks a view, has no shares,
                 holds no passages or cannot balance, or the encoder does not fit.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"search() expects one text, a str, not {type(text).__name__}; see search_batch()")
-        if not text.strip():
-            raise ParameterError("text", None, "is empty")
+        _validate_text(text, "search()", "; see search_batch()")
         return self.search_batch([text], k, **options)[0]
 
     def search_batch(self, texts: Sequence[str], k: int = 1000, **options: Unpack[SearchKeywords]) -> list[Hits]:
         """Return the k best documents for each of many texts, in their order. Options are those of search()."""
-        request = SearchRequest.of(k, options)
+        return self._search(texts, SearchRequest.of(k, options))[1]
+
+    def _search(self, texts: Sequence[str], request: SearchRequest) -> tuple[list[tuple[Any, ...]], list[Hits]]:
+        """Return the encoded queries, and their hits."""
         self.refresh()
         self.validate(request)
         queries = self.encode(texts, request)
         found = self.rank(queries, request)
         if request.filters and not request.min_share and found and not any(map(len, found)):
             self.report_filtered(queries, request)
-        return found
+        return queries, found
 
     def snippets(self, text: str, hits: Hits, **options: Unpack[SearchKeywords]) -> list[str | None]:
         """Return the sentence of each hit that answers a text best, in any language; None without the document.
@@ -271,10 +271,12 @@ class Searcher:
             options: those of the search.
 
         Raises:
-            MilcoError: queries are texts, or the encoder encodes queries only.
+            MilcoError: the text is empty, queries are texts, or the encoder encodes queries only.
         """
+        _validate_text(text, "snippets()")
+        (query,) = self.encode([text], SearchRequest.of(10, options))
         texts = {hit.docid: hit.document.text for hit in hits if hit.document}
-        _, scored = self._evidence(text, list(texts.values()), SearchRequest.of(10, options))
+        _, scored = self._evidence(query, list(texts.values()))
         found = dict(zip(texts, map(evidence.extract, texts.values(), scored), strict=True))
         return [found.get(hit.docid) for hit in hits]
 
@@ -294,24 +296,25 @@ class Searcher:
         Raises:
             MilcoError: as search() and snippets() do; tokens is below 1; the index does not store its documents.
         """
+        _validate_text(text, "context()")
         validate_number("tokens", tokens, 1)
         if not self.has_documents:
             fix = Message("Build the index with {store_documents}.", store_documents=True)
             raise MilcoError(f"{self.name} does not store its documents", fix)
-        hits = self.search(text, k, **options)
+        (query,), (hits,) = self._search([text], SearchRequest.of(k, options))
         texts = {hit.docid: hit.document.text for hit in hits if hit.document}
-        encoder, scored = self._evidence(text, list(texts.values()), SearchRequest.of(k, options))
+        encoder, scored = self._evidence(query, list(texts.values()))
         chosen = evidence.select_context(encoder, list(texts.values()), scored, tokens)
         return {docid: sentences for docid, sentences in zip(texts, chosen, strict=True) if sentences}
 
     def _evidence(
-        self, text: str, texts: Sequence[str], request: SearchRequest
+        self, query: tuple[Any, ...], texts: Sequence[str]
     ) -> "tuple[MilcoEncoder, list[list[evidence.Sentence]]]":
-        weighted = self.weighted_terms(self.encode([text], request)[0])
+        weighted = self.weighted_terms(query)
         if weighted is None:
             raise MilcoError(f"{self.name} takes texts as queries: sentences are compared by an encoder's vectors")
-        query, encoder = weighted
-        return encoder, evidence.score_sentences(encoder, query, texts, bool(self.index.vectors.lowercase))
+        terms, encoder = weighted
+        return encoder, evidence.score_sentences(encoder, terms, texts, bool(self.index.vectors.lowercase))
 
     def explain(self, text: str, docid: str, *, index: str = "", **options: Unpack[SearchKeywords]) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.
@@ -393,6 +396,13 @@ class Searcher:
         if request.fuse is not None or self.fuse is None:
             return request
         return replace(request, fuse=self.fuse, weights=request.weights or self.weights)
+
+
+def _validate_text(text: Any, method: str, advice: str = "") -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{method} expects one text, a str, not {type(text).__name__}{advice}")
+    if not text.strip():
+        raise ParameterError("text", None, "is empty")
 
 
 def _validate_texts(texts: Any) -> None:

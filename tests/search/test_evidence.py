@@ -68,6 +68,29 @@ def test_a_sentence_scores_what_its_vector_does(encoder: MilcoEncoder) -> None:
     assert [sentence.score for sentence in found] == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
+def test_the_query_is_encoded_once(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences are compared with the query that searched."""
+    texts: list[str] = []
+    encode = Searcher.encode
+
+    def counting(self: Searcher, given: list[str], *arguments: object) -> list[tuple]:
+        texts.extend(given)
+        return encode(self, given, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Searcher, "encode", counting)
+    assert searcher.context(QUESTIONS[0], tokens=60)
+    assert texts == [QUESTIONS[0]]
+
+
+@pytest.mark.parametrize("text", ["", " \n", None])
+def test_an_empty_text_is_refused(searcher: Searcher, text: str) -> None:
+    """As in a search, whatever the hits are."""
+    hits = searcher.search(QUESTIONS[0], k=2)
+    for method in (searcher.context, lambda text: searcher.snippets(text, hits)):
+        with pytest.raises((MilcoError, TypeError), match=r"is empty|expects one text"):
+            method(text)
+
+
 def test_a_short_best_sentence_has_its_neighbors() -> None:
     """The next ones, then those before it; a text without sentences has an empty extract."""
     text = "One. Two. Three."

@@ -16,9 +16,10 @@ from itertools import islice
 from pathlib import Path
 
 from milco_pyserini.cli.parser import run_command
-from milco_pyserini.console import log
+from milco_pyserini.console import counted, log
 from milco_pyserini.corpora.bitext import open_bitext
 from milco_pyserini.defaults import MINI
+from milco_pyserini.io.files import is_json_with, read_json
 from milco_pyserini.options import option
 
 from .. import RecipeOptions
@@ -56,6 +57,10 @@ class QueryOptions(RecipeOptions):
         for name in ("bitext", "lexicon", "retrieval"):
             if not (self.data / name).is_dir():
                 yield f"--data {self.data}: it has no {name}/"
+        if self.start is not None:
+            config = self.start / "config.json"
+            if not is_json_with(config, "layers") or read_json(config)["layers"] != len(self.layers):
+                yield f"--start {self.start}: it is no query network of {counted(len(self.layers), 'layer')}"
 
 
 def command(options: QueryOptions) -> None:

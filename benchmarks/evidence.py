@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-import repository  # noqa: F401
+from same_language import FORMATS
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
 from milco_pyserini.cli.parser import run_command
@@ -27,7 +27,6 @@ from milco_pyserini.eval import ReportTable, render
 from milco_pyserini.explain.snippets import make_snippets
 from milco_pyserini.options import option
 
-FORMATS = ("text", "csv", "json")
 COLUMNS = ("snippet", "by words", "characters", "ms a hit", "kept in context")
 DEPTH = 5
 
@@ -40,7 +39,9 @@ class EvidenceOptions:
     questions: tuple[str, ...] = option(metavar="FILE", help="JSON in SQuAD's format: questions of the same ids")
     encoder: str = option(MINI, help="checkpoint: name on the Hub, directory, or mini (embedded)")
     count: int = option(20, minimum=1, metavar="N", help="questions of each file")
-    share: float = option(0.4, metavar="SHARE", help="tokens of a context, as a share of those of the passages")
+    share: float = option(
+        0.4, above=0, maximum=1, metavar="SHARE", help="tokens of a context, as a share of those of the passages"
+    )
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
     format: str = option("text", choices=FORMATS, help="format of the table")
 

@@ -253,6 +253,25 @@ def test_a_row_per_set_of_the_model_card(
     assert all(0 <= float(value) <= 1 for row in values.values() for value in row)
 
 
+def test_answers_are_looked_for_in_snippets_and_contexts(load: Load, tmp_path: Path, capsys: Capture) -> None:
+    """A row per file of questions, whose ids are those of the passages; a file without such ids is refused."""
+    evidence, fill = (
+        load("evidence"),
+        "The orchestra plays on a long summer evening in the old hall of the harbor. " * 4,
+    )
+    answer = "Alexander Graham Bell patented the telephone in 1876."
+    for name, ident, question in (("en", "1", "Who patented the telephone?"), ("xx", "2", "?")):
+        item = {"id": ident, "question": question, "answers": [{"text": "Bell"}]}
+        content = {"data": [{"paragraphs": [{"context": f"{fill}{answer} {fill}", "qas": [item]}]}]}
+        (tmp_path / f"{name}.json").write_bytes(orjson.dumps(content))
+    passages = ["--passages", str(tmp_path / "en.json"), "--format", "csv"]
+    assert evidence.main([*passages, "--questions", str(tmp_path / "en.json"), "--share", "1"]) == 0
+    ((_, snippet, *_, kept),) = list(csv.reader(capsys.readouterr().out.splitlines()[1:2]))
+    assert float(snippet) == float(kept) == 1
+    assert evidence.main([*passages, "--questions", str(tmp_path / "xx.json")]) == 2
+    assert "no question has an id of" in capsys.readouterr().err
+
+
 def test_held_out_queries_search_their_passages(load: Load, held_out_data: Path, capsys: Capture) -> None:
     """held_out prints a row per dataset and view, and selects no query that the recipe trains on."""
     from recipes.milco_mini.data import is_for_training

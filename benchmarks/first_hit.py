@@ -46,6 +46,7 @@ class FirstHitOptions:
 
     corpus: str = option("sample", metavar="NAME|PATH", help="documents of the indexes")
     encoder: str = option(MINI, metavar="NAME|DIR", help="encoder of the vectors")
+    query_encoder: str = option("", metavar="NAME|DIR", help="encoder of the queries, such as mini-query")
     engines: tuple[str, ...] = option(("exact", "lucene"), metavar="ENGINE", help="engines")
     repeats: int = option(3, minimum=1, metavar="N", help="timed runs of each process, after one that fills caches")
 
@@ -60,7 +61,10 @@ def command(options: FirstHitOptions) -> None:
         for engine in options.engines:
             index = str(Path(directory) / engine)
             run_process([*milco, "index", "--vectors", vectors, "--engine", engine, "--output", index])
-            rows.append((f"first hit, {engine}", [*milco, "search", "--index", index, "--query", QUERY]))
+            search = [*milco, "search", "--index", index, "--query", QUERY]
+            if options.query_encoder:
+                search += ["--query-encoder", options.query_encoder]
+            rows.append((f"first hit, {engine}", search))
         if importlib.util.find_spec("bm25s"):
             rows.append(("first hit, bm25s", [sys.executable, "-c", _BM25S, options.corpus, QUERY]))
         sys.stdout.write(f"{'':<20} {'s':>6} {'CPU s':>6} {'MB':>6}\n")

@@ -183,6 +183,7 @@ def command(options: SearchOptions) -> None:
 
     alpha, fuse = options.request.alpha, options.request.fuse
     queries = QueryOptions(options.encoder, options.device, options.dtype, alpha, options.query_encoder)
+    queries.require()
     indexes = [open_index(path) for path in options.index or [only_index()]]
     settings = parse_settings(options.set)
 

@@ -323,8 +323,8 @@ class QueryOptions:
     alpha: float | None = None
     query_encoder: "str | Path | MilcoEncoder | None" = None
 
-    def __post_init__(self) -> None:
-        """Raise MilcoError for a device or an encoder that this machine lacks, before an index is opened."""
+    def require(self) -> None:
+        """Raise MilcoError for a device or an encoder that this machine lacks. Call it before an index is opened."""
         require_devices(str(self.device))
         for name in (self.encoder, self.query_encoder):
             if isinstance(name, str | Path):

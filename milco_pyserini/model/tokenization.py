@@ -49,7 +49,10 @@ class TextTokenizer:
     @cached_property
     def pieces(self) -> list[str]:
         """The piece of every id. Raises MilcoError if an id has none."""
-        pieces = [self.tokenizer.id_to_token(number) for number in range(self.tokenizer.get_vocab_size())]
+        # To count them with the added ones, the tokenizer would copy its vocabulary.
+        last = max(self.tokenizer.get_added_tokens_decoder(), default=-1)
+        size = max(self.tokenizer.get_vocab_size(with_added_tokens=False), last + 1)
+        pieces = [self.tokenizer.id_to_token(number) for number in range(size)]
         if None in pieces:
             raise MilcoError(
                 f"{self._name} has {len(pieces):,} pieces and none with the id {pieces.index(None):,}: its "

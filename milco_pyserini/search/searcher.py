@@ -144,6 +144,7 @@ class Searcher:
             if value is not None and paths is path:
                 raise ParameterError(name, None, "applies to a single index", "Open each, and pass them to Searcher().")
         queries = QueryOptions(encoder, device, dtype, alpha, query_encoder)
+        queries.require()
         with ExitStack() as opened:
             indexes = []
             for place in paths:

@@ -32,6 +32,9 @@ def escape(text: str) -> str:
     """
     if not text:
         return ESCAPE
+    # As nearly all of the terms of a vocabulary, of which a search escapes every one.
+    if len(text) <= MAX_UNITS // 2 and not _LOST.search(text):
+        return text
     term = _LOST.sub(lambda match: f"{ESCAPE}{ord(match[0]):06x}", text)
     return term if _units(term) <= MAX_UNITS else _hashed(text, term)
 

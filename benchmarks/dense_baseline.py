@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import crosslingual
 import held_out
 import numpy as np
+import repository  # noqa: F401
 from mini import COLLECTIONS, MEASURE, sample_figures
 from numpy.typing import NDArray
 from same_language import FORMATS, HITS, find_collection
@@ -30,7 +31,7 @@ from milco_pyserini.eval.fairness import OWN_LANGUAGE
 from milco_pyserini.eval.report import ReportTable, render
 from milco_pyserini.io.runs import Run
 from milco_pyserini.options import option
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from recipes.dense.encoder import DenseEncoder
 
 if TYPE_CHECKING:
     from recipes.configurations.data import TestCollection

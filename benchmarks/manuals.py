@@ -239,7 +239,7 @@ def base_scores(
     base: str, pages: Sequence[Manual], texts: Sequence[str], languages: Sequence[str], options: ManualsOptions
 ) -> Scores:
     """Return the cosines of a dense encoder, plain and centered. Its vectors are kept. languages: of the queries."""
-    from milco_pyserini.train.dense_encoder import DenseEncoder
+    from recipes.dense.encoder import DenseEncoder
 
     name = str(unpack_base(Path(base), options.work)) if base.endswith(".bin") else base
     log(f"Dense encoder {name}")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import repository  # noqa: F401
 from crosslingual import FORMATS, find_files, read_pairs
 
 from milco_pyserini.cli.parser import run_command
@@ -154,7 +155,7 @@ def fts5(notes: Notes, tokenizer: str, find_keywords: Keywords | None = None) ->
 
 def dense(notes: Notes, name: str) -> list[float]:
     """Return the figures of float32 vectors of a dense encoder."""
-    from milco_pyserini.train.dense_encoder import DenseEncoder
+    from recipes.dense.encoder import DenseEncoder
 
     encoder = DenseEncoder(name)
     started = time.perf_counter()

@@ -26,7 +26,7 @@ from milco_pyserini.io.manifest import MANIFEST
 from milco_pyserini.io.records import StoreManifest
 from milco_pyserini.io.runs import write_hits
 from milco_pyserini.options import option
-from milco_pyserini.train.dense_encoder import POOLINGS, DenseEncoder
+from recipes.dense.encoder import POOLINGS, DenseEncoder
 
 PROG = "python -m experiments.dense"
 DOCUMENTS, QUERIES = "documents", "queries"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from milco_pyserini.cli.main import main
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.sparse import SparseBatch, VectorStore
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from recipes.dense.encoder import DenseEncoder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -23,7 +23,7 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.layouts import read_tensors
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from recipes.dense.encoder import DenseEncoder
 from recipes.milco_mini import base, echo, spelling
 from recipes.milco_mini.__main__ import main
 from recipes.milco_mini.data import texts, training_sets

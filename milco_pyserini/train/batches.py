@@ -17,8 +17,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
-from milco_pyserini.train.dense_teacher import batch_texts
-from milco_pyserini.train.teachers import AlignmentTeacher
+from milco_pyserini.train.teachers import AlignmentTeacher, Texts
 
 T = TypeVar("T")
 
@@ -66,8 +65,9 @@ class AlignmentCollator:
 class ContrastCollator:
     """Turns groups, or translations, into the arguments of ContrastiveLoss.forward() and "languages".
 
-    query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a dense
-    teacher needs them. teacher: of the English terms of translations; aligns_groups: also of queries and positives.
+    query_length, passage_length: tokens per text, at most. with_texts: whether a batch has its texts, as a
+    SimilarityTeacher needs them. teacher: of the English terms of translations; aligns_groups: also of queries and
+    positives.
     """
 
     texts: TextCollator
@@ -112,6 +112,23 @@ class ContrastCollator:
             batch["teacher"] = self.teacher.prepare([BitextPair(language, text, text) for language, text in texts])
         scores = [group.scores for group in groups]
         return batch if None in scores else batch | {"scores": torch.tensor(scores)}
+
+
+def batch_texts(examples: Sequence[QueryGroup | Translations]) -> dict[str, Texts]:
+    """Return the texts of examples by argument of ContrastiveLoss.forward(). Translations count as queries."""
+    queries, passages = Texts([], [], True), Texts([], [], False)
+    name = "query"
+    for example in examples:
+        if isinstance(example, Translations):
+            name = "text"
+            queries.texts.extend(example.texts)
+            queries.languages.extend(example.languages)
+        else:
+            queries.texts.append(example.query)
+            queries.languages.append(example.language)
+            passages.texts.extend(example.passages)
+            passages.languages.extend([example.language] * len(example.passages))
+    return {name: queries, "passage": passages} if name == "query" else {name: queries}
 
 
 def add_known(batch: dict[str, Any]) -> dict[str, Any]:

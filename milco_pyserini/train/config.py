@@ -143,10 +143,6 @@ class ContrastOptions:
         metavar="NAME",
         help="teacher of --alignment-weight: as in milco train sap, or 'start', the model that the run starts from",
     )
-    dense_teacher: str | None = _loss(
-        None, metavar="NAME", help="dense encoder whose cosines of a batch's texts are distilled, centered per language"
-    )
-    teacher_temperature: float = _loss(0.05, metavar="T", above=0, help="divisor of the dense teacher's cosines")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +209,7 @@ class TrainingConfig:
     def sources(self) -> Iterator[str]:
         """Yield the names or paths of everything that the run reads."""
         values = option_values(self)
-        for name in ("model", "encoder", "english", "teacher", "dense_teacher"):
+        for name in ("model", "encoder", "english", "teacher"):
             if value := values.get(name):
                 yield value
         for name in ("bitext", "parallel"):

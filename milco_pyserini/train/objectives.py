@@ -17,8 +17,7 @@ from milco_pyserini.model.pooling import log_saturation
 from milco_pyserini.sparse import PIVOT, SOURCE
 from milco_pyserini.train import losses
 from milco_pyserini.train.config import AlignmentOptions, ContrastOptions
-from milco_pyserini.train.dense_teacher import DenseTeacher, Texts
-from milco_pyserini.train.teachers import AlignmentTeacher
+from milco_pyserini.train.teachers import AlignmentTeacher, SimilarityTeacher, Texts
 
 Batch = dict[str, Any]
 # Score of a text with itself, which distillation leaves out.
@@ -109,7 +108,7 @@ class ContrastiveLoss(nn.Module):
         config: ContrastOptions,
         dtype: torch.dtype = torch.float32,
         dropped_ids: Sequence[int] = (),
-        teacher: DenseTeacher | None = None,
+        teacher: SimilarityTeacher | None = None,
         aligner: AlignmentTeacher | None = None,
     ) -> None:
         super().__init__()
@@ -141,7 +140,7 @@ class ContrastiveLoss(nn.Module):
             query: "input_ids" and "attention_mask", int64 [B, S].
             passage: the same, [B x G, S'], each query's group in consecutive rows, its positive first.
             scores: a teacher's, float [B, G], for a loss that needs them.
-            texts: of queries and passages, for a dense teacher.
+            texts: of queries and passages, for a SimilarityTeacher.
             teacher: from AlignmentTeacher.prepare(), of the queries, then of their positives.
             tokens: as for encode_views().
 
@@ -182,7 +181,7 @@ class ContrastiveLoss(nn.Module):
             text: "input_ids" and "attention_mask", int64 [N, S].
             meaning: int64 [N], equal for translations.
             is_query: bool [N], the texts whose translations are searched; all are searched among.
-            texts: the texts themselves, for a dense teacher.
+            texts: the texts themselves, for a SimilarityTeacher.
             teacher: from AlignmentTeacher.prepare(), of the texts' English translations.
             tokens: as for encode_views().
 

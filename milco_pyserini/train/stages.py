@@ -1,8 +1,9 @@
 """Prepare the two training stages for the training loop: model, data, teachers and loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
+import torch
 from torch import nn
 
 from milco_pyserini.console import counted, log
@@ -16,8 +17,6 @@ from milco_pyserini.train.config import LEXICAL, START, BitextOptions, SapConfig
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
-from milco_pyserini.train.dense_encoder import DenseEncoder
-from milco_pyserini.train.dense_teacher import DenseTeacher
 from milco_pyserini.train.lexical_teacher import LexicalTeacher
 from milco_pyserini.train.losses import LOSSES
 from milco_pyserini.train.monitor import GroundingProbe
@@ -27,6 +26,7 @@ from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import (
     AlignmentTeacher,
     MaskedLanguageModelTeacher,
+    SimilarityTeacher,
     StartTeacher,
     validate_vocabulary,
 )
@@ -63,8 +63,10 @@ def bitext_stream(data: BitextOptions, sources: Sequence[BitextSource], seed: in
     return stream
 
 
-def prepare_sct(config: SctConfig) -> TrainingTask:
-    """Prepare sparse contrastive training."""
+def prepare_sct(
+    config: SctConfig, similarity: Callable[[ExampleStream, torch.device], SimilarityTeacher] | None = None
+) -> TrainingTask:
+    """Prepare sparse contrastive training. similarity: makes a teacher whose scores are distilled besides."""
     data, loop, loss = config.training_data, config.loop, config.objective
     pairs = open_bitext(list(parse_shares(data.parallel)), data.languages or None) if data.parallel else []
     stream, described = contrast_stream(config, pairs)
@@ -78,7 +80,6 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
     device = join_processes(loop.device)
     dtype = choose_dtype(loop.dtype, device)
     aligner: AlignmentTeacher | None = None
-    dense = None
     with_start = loss.teacher == START
     if loss.alignment_weight and with_start:
         aligner = StartTeacher(encoder.model, texts, data.passage_max_length, encoder.vocabulary.english)
@@ -86,12 +87,10 @@ def prepare_sct(config: SctConfig) -> TrainingTask:
         aligner = open_aligner(loss.teacher, encoder, pairs, "-inf", data.passage_max_length)
     if isinstance(aligner, nn.Module):
         aligner.to(device)
-    if loss.dense_teacher is not None:
-        dense_encoder = DenseEncoder(loss.dense_teacher, device=device, dtype=dtype)
-        dense = DenseTeacher(dense_encoder, stream, loss.teacher_temperature)
+    scored = similarity and similarity(stream, device)
     dropped_ids = encoder.tokenizer.special_ids if encoder.model.config.source_drop_special else ()
-    objective = ContrastiveLoss(encoder.model, loss, dtype, dropped_ids, dense, aligner)
-    collate = ContrastCollator(texts, *lengths, dense is not None, aligner, aligns_groups=with_start)
+    objective = ContrastiveLoss(encoder.model, loss, dtype, dropped_ids, scored, aligner)
+    collate = ContrastCollator(texts, *lengths, scored is not None, aligner, aligns_groups=with_start)
     return TrainingTask(encoder, objective, stream, described, collate, probe, device)
 
 

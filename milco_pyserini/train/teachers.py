@@ -6,6 +6,7 @@ bitext before training. The model that contrastive training starts from is a tea
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +40,22 @@ class AlignmentTeacher(Protocol):
 
     def targets(self, prepared: dict[str, Tensor]) -> Tensor:
         """Return float32 [B, V_e], without gradient: logits before LogSat, the maximum over a text's tokens."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of a batch on one side, and their languages."""
+
+    texts: list[str]
+    languages: list[str]
+    are_queries: bool
+
+
+class SimilarityTeacher(Protocol):
+    """Scores the texts of a batch, for the contrast's students to be distilled from."""
+
+    def scores(self, rows: Texts, columns: Texts) -> Tensor:
+        """Return float32 [R, C], on the CPU."""
 
 
 def validate_vocabulary(teacher: Sequence[str], model: Sequence[str]) -> None:

@@ -35,6 +35,7 @@ from milco_pyserini.train.rewriting import MineOptions, ScoreOptions
 from milco_pyserini.train.run import MODEL, run_stage
 from milco_pyserini.train.scoring import score_training_set
 
+from ..dense.teacher import taught_by
 from . import AdaptOptions
 from .parallel import LEAST_COSINE, find_parallel
 from .preset import ADAPT
@@ -65,7 +66,7 @@ def adapt(options: AdaptOptions) -> None:
     corpus = open_corpus(options.documents)
     digest = corpus.check().digest
     encoder = MilcoEncoder.from_pretrained(options.encoder, device=options.device, dtype=options.dtype)
-    is_dense = options.teacher is not None and _is_dense(options.teacher)
+    dense = options.teacher if options.teacher is not None and _is_dense(options.teacher) else None
     plan = {
         "encoder": options.encoder,
         "corpus_hash": digest,
@@ -102,12 +103,13 @@ def adapt(options: AdaptOptions) -> None:
         queries = ", ".join(f"{count:,} {kind}" for kind, count in recorded["queries"].items())
         log(f"Queries to train on: {queries}")
         _mine(options, work)
-        if options.teacher is not None and not is_dense:
+        if options.teacher is not None and dense is None:
             _score(options, options.teacher, work)
         model, collections = work / "training" / MODEL, collections_of(made)
         log("Searching the held-out topics")
         runs = {BEFORE: search_all(encoder, collections, work / BEFORE, options.batch_size)}
-        run_stage(_training_config(options, encoder, work, is_dense))
+        config = _training_config(options, encoder, work, is_scored=options.teacher is not None and dense is None)
+        run_stage(config, None if dense is None else taught_by(dense))
         adapted = MilcoEncoder.from_pretrained(model, device=options.device, dtype=options.dtype)
         runs[AFTER] = search_all(adapted, collections, work / AFTER, options.batch_size)
         measured = Measured(made, collections, runs)
@@ -242,7 +244,7 @@ def _write_mined(queries: Path, mined: Sequence[Path], data: Path, seed: int) ->
                 (partial / path.name).write_bytes(b"".join(lines))
 
 
-def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, is_dense: bool) -> SctConfig:
+def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, is_scored: bool) -> SctConfig:
     names = [name for name, _ in encoder.model.named_parameters()]
     rates = (
         rate
@@ -261,9 +263,7 @@ def _training_config(options: AdaptOptions, encoder: MilcoEncoder, work: Path, i
         "score_temperature": _temperature(encoder, work / "data", options.batch_size),
         **{name: getattr(options, name) for name in ("steps", "batch_size", "seed")},
     }
-    if is_dense:
-        values |= {"dense_teacher": options.teacher}
-    elif options.teacher is not None:
+    if is_scored:
         values |= {"data": (str(work / "scored"),), "loss": "kd", "group_size": _SCORED_GROUP}
     return replace_options(ADAPT, **values)
 

@@ -12,12 +12,13 @@ from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
 from milco_pyserini.train.config import ContrastOptions, SapConfig, SctConfig, parse_shares
-from milco_pyserini.train.dense_encoder import DenseEncoder, pool
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Batch, ContrastiveLoss, freeze
 from milco_pyserini.train.stages import bitext_stream, contrast_stream
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.trainer import TrainingTask, join_processes
+
+from ..dense.encoder import DenseEncoder, pool
 
 # BGE-M3 takes the first token's state. The compact encoder starts as an identity, whose first token knows nothing of
 # the others.

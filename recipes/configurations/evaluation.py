@@ -13,9 +13,9 @@ from milco_pyserini.corpora.bitext import BitextPair, open_bitext
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval import evaluate
 from milco_pyserini.sparse import PIVOT
-from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.monitor import CollapseMonitor
 
+from ..dense.encoder import DenseEncoder
 from .catalogue import DENSE, MULTILINGUAL_HEAD, Configuration
 from .data import TestCollection
 from .dense import POOLING

@@ -102,6 +102,7 @@ def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer")
     from milco_pyserini.train.presets import MINI_SAP, MINI_SCT
     from milco_pyserini.train.run import MODEL, run_stage
 
+    from ..dense.teacher import taught_by
     from . import data, start
 
     work, folder = options.work, options.data
@@ -130,11 +131,10 @@ def align_and_contrast(options: MiniOptions, base: "Base", english: "Tokenizer")
         output=work / "sct",
         parallel=tuple(f"{source}={share:g}" for source, share in pairs.items()),
         data=(str(work / "queries"),),
-        dense_teacher=str(work / "teacher"),
         seed=options.seed,
         steps=options.sct_steps or MINI_SCT.loop.steps,
     )
-    run_stage(sct)
+    run_stage(sct, taught_by(str(work / "teacher")))
     return work / "sct" / MODEL
 
 

@@ -28,8 +28,8 @@ from milco_pyserini.model.packed import PackedEncoder, native_dtype
 from milco_pyserini.model.tokenization import TextTokenizer
 from milco_pyserini.train.data.parallel import ENGLISH, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
-from milco_pyserini.train.dense_encoder import pool_packed
 
+from ..dense.encoder import pool_packed
 from . import MiniOptions
 from .base import Base, to_xlm_r
 from .data import NOT_TRAINED_ON, is_for_training

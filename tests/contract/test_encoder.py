@@ -8,7 +8,7 @@ import pytest
 from golden_set import EXACT, GOLDEN, TEXTS, encoder
 from golden_set import dense as rows_of
 
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from recipes.dense.encoder import DenseEncoder
 
 LENGTH = 32
 

@@ -12,7 +12,7 @@ from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.model.forward import PaddedForward
 from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
 from milco_pyserini.sparse import VIEWS
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from recipes.dense.encoder import DenseEncoder
 
 CUDA = torch.device("cuda")
 

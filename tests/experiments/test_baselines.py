@@ -46,7 +46,7 @@ def test_bm25_of_the_sample_has_its_published_figure(tmp_path: Path) -> None:
 def test_a_dense_run_has_the_cosines_of_the_encoder(tmp_path: Path) -> None:
     """Documents and queries are encoded alike, by two commands."""
     pytest.importorskip("faiss")
-    from milco_pyserini.train.dense_encoder import DenseEncoder
+    from recipes.dense.encoder import DenseEncoder
 
     (tmp_path / "docs.tsv").write_text("a\tmusic\nb\ttwo words\nc\tthe river Nile\n")
     (tmp_path / "topics.tsv").write_text("q\tmusic of the river\n")

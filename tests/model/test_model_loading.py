@@ -9,21 +9,22 @@ import pytest
 from golden_set import GOLDEN
 
 import milco_pyserini
+import recipes
 from milco_pyserini.encode.opening import load_encoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.search.reranking import CrossEncoder
 from milco_pyserini.train.config import StartOptions
-from milco_pyserini.train.dense_encoder import DenseEncoder
 from milco_pyserini.train.start import load_start
 from milco_pyserini.train.teachers import MaskedLanguageModelTeacher
+from recipes.dense.encoder import DenseEncoder
 
 pytestmark = pytest.mark.golden
 
 
 def test_every_loader_of_transformers_refuses_a_checkpoints_own_code() -> None:
-    """Every call of an Auto class in the package, and that of Checkpoint.load_model(), has trust_remote_code=False."""
+    """Each call of an Auto class, and that of Checkpoint.load_model(), has trust_remote_code=False."""
     lacking, calls = [], 0
-    for path in Path(milco_pyserini.__file__).parent.rglob("*.py"):
+    for path in (path for module in (milco_pyserini, recipes) for path in Path(module.__path__[0]).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             function = getattr(node, "func", None)
             if not isinstance(function, ast.Attribute) or function.attr not in ("from_pretrained", "from_config"):

@@ -26,8 +26,10 @@ from milco_pyserini.train import losses
 from milco_pyserini.train.cli import main, train
 from milco_pyserini.train.config import OptimizerOptions, SapConfig, SctConfig, TrainingConfig, parse_part_rates
 from milco_pyserini.train.optimization import make_schedule, part_rate
-from milco_pyserini.train.presets import PAPER_SAP, PRESETS
+from milco_pyserini.train.presets import PAPER_SAP, PARALLEL_SCT, PRESETS
+from milco_pyserini.train.run import run_stage
 from milco_pyserini.train.start import connect
+from recipes.dense.teacher import taught_by
 
 Arguments = Callable[..., list[str]]
 Refused = Callable[[list[str]], str]
@@ -277,12 +279,13 @@ def test_a_dense_teacher_is_distilled_across_languages_and_within_one(
     start: Path, bitext: Path, retrieval: Path, tmp_path: Path
 ) -> None:
     """Its loss is logged for both kinds of batches and falls, as does alignment's."""
-    options = ["sct", "--preset", "parallel-sct", "--model", str(start), "--dense-teacher", str(start)]
-    options += ["--alignment-weight", ".5"]
-    options += ["--parallel", f"{bitext}=.5", "--data", str(retrieval), "--group-size", "1", "--views", "pivot"]
-    options += "--steps 12 --batch-size 3 --log-steps 6 --learning-rate 1e-3 --lambda-passage 0".split()
-    options += "--query-max-length 16 --passage-max-length 32 --device cpu --dtype float32 --workers 0".split()
-    assert main([*options, "--output", str(tmp_path / "run")]) == 0
+    sizes = {"steps": 12, "batch_size": 3, "log_steps": 6, "group_size": 1, "workers": 0}
+    lengths = {"query_max_length": 16, "passage_max_length": 32}
+    data = {"parallel": (f"{bitext}=.5",), "data": (str(retrieval),)}
+    losses = {"alignment_weight": 0.5, "learning_rate": 1e-3, "lambda_passage": 0.0, "views": ("pivot",)}
+    place = {"model": str(start), "output": tmp_path / "run", "device": "cpu", "dtype": "float32"}
+    config = replace_options(PARALLEL_SCT, **sizes, **lengths, **data, **losses, **place)
+    run_stage(config, taught_by(str(start)))
     entries = [entry for entry in logged(tmp_path / "run") if "distillation" in entry]
     assert entries[-1]["distillation"] < entries[0]["distillation"]
     assert {"parallel", "infonce"} <= entries[0].keys() | entries[-1].keys()

@@ -1,8 +1,8 @@
 """A dense encoder as the teacher of contrast: how similar the texts of a batch are, whatever their languages."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -11,38 +11,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from milco_pyserini.train.batches import batch_texts
+from milco_pyserini.train.config import SctConfig
 from milco_pyserini.train.data.parallel import Translations
-from milco_pyserini.train.data.streams import QueryGroup
-from milco_pyserini.train.dense_encoder import DenseEncoder
+from milco_pyserini.train.data.streams import ExampleStream, QueryGroup
+from milco_pyserini.train.stages import prepare_sct
+from milco_pyserini.train.teachers import Texts
+from milco_pyserini.train.trainer import TrainingTask
+
+from .encoder import DenseEncoder
 
 # Examples that the means are computed from, and the texts of all languages that a language's mean is shrunk toward.
 _EXAMPLES, _PRIOR = 1024, 8
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Texts of a batch that have the same prompt, and their languages."""
+def taught_by(name: str, temperature: float = 0.05) -> Callable[[SctConfig], TrainingTask]:
+    """Return what run_stage() prepares contrastive training with, so that a dense encoder's cosines are distilled.
 
-    texts: list[str]
-    languages: list[str]
-    are_queries: bool
+    >>> run_stage(config, taught_by("intfloat/multilingual-e5-base"))  # doctest: +SKIP
+    """
 
+    def prepare(config: SctConfig) -> TrainingTask:
+        def similarity(stream: ExampleStream, device: torch.device) -> DenseTeacher:
+            return DenseTeacher(DenseEncoder(name, device=device, dtype=config.loop.dtype), stream, temperature)
 
-def batch_texts(examples: Sequence[QueryGroup | Translations]) -> dict[str, Texts]:
-    """Return the texts of examples by argument of ContrastiveLoss.forward(). Translations count as queries."""
-    queries, passages = Texts([], [], True), Texts([], [], False)
-    name = "query"
-    for example in examples:
-        if isinstance(example, Translations):
-            name = "text"
-            queries.texts.extend(example.texts)
-            queries.languages.extend(example.languages)
-        else:
-            queries.texts.append(example.query)
-            queries.languages.append(example.language)
-            passages.texts.extend(example.passages)
-            passages.languages.extend([example.language] * len(example.passages))
-    return {name: queries, "passage": passages} if name == "query" else {name: queries}
+        task = prepare_sct(config, similarity)
+        # A run is resumed with the same teacher.
+        return replace(task, data=task.data | {"dense_teacher": name, "teacher_temperature": temperature})
+
+    return prepare
 
 
 class DenseTeacher:

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from milco_pyserini.train.batches import batch_texts
 from milco_pyserini.train.data.parallel import Translations
 from milco_pyserini.train.data.streams import QueryGroup
-from milco_pyserini.train.dense_encoder import DenseEncoder
-from milco_pyserini.train.dense_teacher import DenseTeacher, batch_texts
+from recipes.dense.encoder import DenseEncoder
+from recipes.dense.teacher import DenseTeacher
 
 MEANINGS = ("river", "bridge", "book", "town")
 

@@ -13,7 +13,7 @@ from golden_set import GOLDEN
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.train.dense_encoder import POOLINGS, DenseEncoder, pool, pool_packed
+from recipes.dense.encoder import POOLINGS, DenseEncoder, pool, pool_packed
 
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
 WORDS = ["old", "harbour", "river", "music", "the", "two", "words", "query:", "passage:"]

@@ -46,7 +46,7 @@ _POOLING_MODES = {
 class DenseEncoder:
     """A Hugging Face encoder whose pooled, L2-normalized hidden states are dense vectors; a blank text's is zero.
 
-    >>> from milco_pyserini.train.dense_encoder import DenseEncoder
+    >>> from recipes.dense.encoder import DenseEncoder
     >>> encoder = DenseEncoder("intfloat/multilingual-e5-small")  # doctest: +SKIP
     >>> vectors = encoder.encode_query(["Wer erfand das Telefon?"])  # doctest: +SKIP
 

@@ -110,6 +110,7 @@ class Checkpoint:
         self._is_fetched = False
         if local is None and (self.repository.startswith((".", "/", "~")) or self.repository.count("/") != 1):
             other = "" if embedded is None else f", or {embedded!r}"
+            other += f" ({MINI_QUERY!r} for queries)" if embedded == MINI else ""
             raise MilcoError(f"no {noun} at {path!r}: give a checkpoint directory, a hub name such as {example}{other}")
 
     @classmethod

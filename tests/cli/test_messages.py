@@ -42,7 +42,7 @@ MESSAGES = {
     ),
     "encode --corpus docs.tsv --encoder ./nothing": (
         "milco encode: error: no encoder at './nothing': give a checkpoint directory, a hub name such as "
-        "omai-research/milco-650m, or 'mini'"
+        "omai-research/milco-650m, or 'mini' ('mini-query' for queries)"
     ),
     "encode --corpus docs.tsv --encoder mini --device gpu": (
         "milco encode: error: --device gpu: must be auto, cpu, cuda, mps or xpu, or a numbered one, as in cuda:1"

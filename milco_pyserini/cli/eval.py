@@ -55,6 +55,11 @@ class EvalOptions:
     )
     names: tuple[str, ...] = option((), metavar="NAME", help="names of the systems (default: of files or directories)")
     per_query: bool = option(False, help="a row for each query too")
+    effects: bool = option(
+        False,
+        excludes=("per_query",),
+        help="a row for each run and measure: mean and gain on the baseline with 95 % intervals, effect size and p",
+    )
     baseline: str | None = option(None, metavar="NAME", help="system to test against (default: the first)")
     test: str = option("t", choices=(*TESTS, NO_TEST), metavar="TEST", help=f"{', '.join(TESTS)} or {NO_TEST}")
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
@@ -162,7 +167,8 @@ def _evaluate(options: EvalOptions) -> None:
     if options.format == "json":
         text = comparison.to_json(options.per_query)
     else:
-        text = render(comparison.to_table(options.per_query), options.format)
+        table = comparison.effects() if options.effects else comparison.to_table(options.per_query)
+        text = render(table, options.format)
     if options.output is None:
         sys.stdout.write(text)
         return

@@ -6,7 +6,7 @@ is: score, as a 32-bit float, descending; equal scores by docid, as bytes, desce
 """
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -19,6 +19,7 @@ from milco_pyserini.io.qrels import MAX_GRADE
 
 if TYPE_CHECKING:
     import ir_measures
+    import numpy as np
 
 DEFAULT_MEASURES = ("nDCG@10", "R@100")
 CONFIDENCE = 0.95
@@ -54,16 +55,28 @@ class Evaluation:
         return tuple(next(iter(self.per_query.values()), ()))
 
     def interval(self, measure: str) -> tuple[float, float] | None:
-        """Return the 95 % confidence interval of a mean by Student's t; None for fewer than two queries."""
-        import numpy as np
-        from scipy.special import stdtrit
+        """Return the 95 % confidence interval of a mean, as bootstrap_interval() does."""
+        return bootstrap_interval([list(self.per_query[measure].values())])
 
-        values = np.fromiter(self.per_query[measure].values(), float)
-        if len(values) < 2:
-            return None
-        quantile = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)
-        half = float(quantile * values.std(ddof=1) / len(values) ** 0.5)
-        return self.mean[measure] - half, self.mean[measure] + half
+
+def bootstrap_interval(samples: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """Return the 95 % confidence interval of the mean of samples' means, by a percentile bootstrap of each.
+
+    Resamples are drawn from a fixed seed. None if a sample has fewer than two values.
+
+    Args:
+        samples: values of the queries of each dataset, or differences of two systems in them.
+    """
+    from scipy import stats
+
+    def mean(*drawn: "np.ndarray", axis: int) -> "np.ndarray":
+        return sum(values.mean(axis) for values in drawn) / len(drawn)
+
+    if min(map(len, samples)) < 2:
+        return None
+    options = {"confidence_level": CONFIDENCE, "method": "percentile", "batch": 500, "random_state": 0}
+    low, high = stats.bootstrap(samples, mean, **options).confidence_interval
+    return float(low), float(high)
 
 
 def evaluate(

@@ -3,18 +3,30 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import sub
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.eval.evaluation import CONFIDENCE, DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, evaluate
-from milco_pyserini.eval.report import ALPHA, ReportTable, render
+from milco_pyserini.eval.evaluation import (
+    CONFIDENCE,
+    DEFAULT_MEASURES,
+    Evaluation,
+    QrelsMapping,
+    Run,
+    bootstrap_interval,
+    evaluate,
+)
+from milco_pyserini.eval.report import ALPHA, DIGITS, ReportTable, render
 from milco_pyserini.io.runs import option_text
 
 NO_TEST = "none"
 TESTS = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test", "randomization": "randomization test"}
 _RESAMPLES = 10_000
+_ROUNDING = 1e-9
+_EFFECTS = ("mean", "mean low", "mean high", "gain", "gain low", "gain high", "d", "p")
 
 
 def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> float:
@@ -182,6 +194,53 @@ class RunComparison:
             notes.append(f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}")
         return ReportTable([*heads, *options], self.measures, rows, notes=notes, p_values=p_values)
 
+    def effects(self) -> ReportTable:
+        """Tabulate means and gains on the baseline, with 95 % intervals and effect sizes: a row per run and measure.
+
+        Over several datasets, their mean at the end, of which neither d nor p is defined.
+        """
+        many = len(self.datasets) > 1
+        groups = [(name, [name]) for name in self.datasets] + [("mean", list(self.datasets))] * many
+        rows = [
+            [*(name, system, measure)[not many :], *self._effect(system, measure, datasets)]
+            for name, datasets in groups
+            for system in self.systems
+            for measure in self.measures
+        ]
+        notes = [
+            f"low and high are {100 * CONFIDENCE:.0f} % bootstrap intervals; those of a gain are paired by query",
+            f"d is the mean gain on {self.baseline} / the standard deviation of gains",
+        ]
+        if self.differences:
+            notes.append(f"p is that of the {TESTS[self.test]}; correction: {self.correction}")
+        labels = ("dataset", "run", "measure")[not many :]
+        return ReportTable(labels, _EFFECTS, rows, digits=[*[DIGITS] * 6, 2, DIGITS], notes=notes)
+
+    def _samples(self, system: str, measure: str, datasets: Sequence[str]) -> list[list[float]]:
+        """Return the values of the queries of each dataset, in one order for all systems."""
+        order = [self.results[self.baseline][dataset].per_query[measure] for dataset in datasets]
+        values = [self.results[system][dataset].per_query[measure] for dataset in datasets]
+        return [[sample[query] for query in queries] for sample, queries in zip(values, order, strict=True)]
+
+    def _effect(self, system: str, measure: str, datasets: Sequence[str]) -> list[float | None]:
+        """Return the numbers of a row of effects()."""
+        means = [self.results[system][dataset].mean[measure] for dataset in datasets]
+        samples = self._samples(system, measure, datasets)
+        row = [sum(means) / len(means), *(bootstrap_interval(samples) or (None, None))]
+        if system == self.baseline:
+            return row + [None] * 5
+        tested = self.differences.get((system, datasets[0], measure)) if len(datasets) == 1 else None
+        return [*row, *self._gain(system, measure, datasets), tested and tested.corrected]
+
+    def _gain(self, system: str, measure: str, datasets: Sequence[str]) -> list[float | None]:
+        """Return a system's mean minus the baseline's, its interval, and the effect size, None for several datasets."""
+        samples = self._samples(system, measure, datasets), self._samples(self.baseline, measure, datasets)
+        gains = [list(map(sub, *pair)) for pair in zip(*samples, strict=True)]
+        deviation = stdev(gains[0]) if len(datasets) == 1 < len(gains[0]) else 0.0
+        # Equal gains differ by rounding.
+        d = fmean(gains[0]) / deviation if deviation > _ROUNDING else None
+        return [fmean(map(fmean, gains)), *(bootstrap_interval(gains) or (None, None)), d]
+
     def to_json(self, per_query: bool = False) -> str:
         """Return everything as indented JSON: means with confidence intervals, differences and p-values."""
         import orjson
@@ -208,8 +267,11 @@ class RunComparison:
         for measure in self.measures:
             measures[measure] = {"mean": evaluation.mean[measure], "interval": evaluation.interval(measure)}
             if difference := self.differences.get((system, dataset, measure)):
+                _, *interval, d = self._gain(system, measure, [dataset])
                 measures[measure] |= {
                     "difference": difference.mean,
+                    "difference_interval": None if None in interval else interval,
+                    "effect_size": d,
                     "p": difference.p,
                     "p_corrected": difference.corrected,
                     "significant": difference.corrected < ALPHA,

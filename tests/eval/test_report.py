@@ -116,6 +116,8 @@ def test_json_has_means_intervals_tests_and_queries() -> None:
     assert ndcg["difference"] == HIGH.mean["nDCG@10"] - LOW.mean["nDCG@10"]
     assert (ndcg["p"], ndcg["p_corrected"], ndcg["significant"]) == (0.125, 0.25, False)
     assert ndcg["interval"][0] < ndcg["mean"] < ndcg["interval"][1]
+    assert 0.39 <= ndcg["difference_interval"][0] <= ndcg["difference"] <= ndcg["difference_interval"][1] <= 0.42
+    assert ndcg["effect_size"] == pytest.approx(0.405 / 0.0129, rel=0.01)
     assert value["results"][1]["per_query"] == HIGH.per_query
     assert value["mean"]["milco"] == {"nDCG@10": HIGH.mean["nDCG@10"]}
     one = json.loads(compare_evaluations({"bm25": {"ar": LOW}}).to_json())
@@ -167,3 +169,27 @@ def test_examples_in_docstrings_run(name: str) -> None:
     """As they are printed."""
     result = doctest.testmod(import_module(f"milco_pyserini.eval{name}"))
     assert result.attempted and not result.failed
+
+
+def test_effects_have_intervals_that_are_paired_by_query_and_sizes() -> None:
+    """Gains .4, .41, .42 and .39: their interval is far narrower than those of the means; the mean has neither d nor p.
+
+    A gain that all queries have alike has no effect size, and the baseline no gain.
+    """
+    table = compare_evaluations(TWO).effects()
+    assert [tuple(row[:3]) for row in table.rows] == [
+        (dataset, system, "nDCG@10") for dataset in ("ar", "bn", "mean") for system in ("bm25", "milco")
+    ]
+    numbers = {(row[0], row[1]): dict(zip(table.columns, row[3:], strict=True)) for row in table.rows}
+    milco = numbers["ar", "milco"]
+    assert milco["gain"] == pytest.approx(0.405)
+    assert 0.39 <= milco["gain low"] < milco["gain"] < milco["gain high"] <= 0.42
+    assert milco["mean low"] < 0.6 < milco["mean"] < 0.7 < milco["mean high"]
+    assert milco["d"] == pytest.approx(31.4, abs=0.1)
+    assert milco["p"] < 0.001
+    assert [numbers["bn", "milco"][name] for name in ("gain", "gain low", "gain high", "d", "p")] == [0, 0, 0, None, 1]
+    assert {numbers["ar", "bm25"][name] for name in ("gain", "gain low", "gain high", "d", "p")} == {None}
+    assert numbers["mean", "milco"]["gain"] == pytest.approx(0.405 / 2)
+    assert (numbers["mean", "milco"]["d"], numbers["mean", "milco"]["p"]) == (None, None)
+    equal = compare_evaluations({"bm25": {"ar": LOW}, "milco": {"ar": made(0.2, 0.3, 0.4, 0.5)}}, test="none").effects()
+    assert equal.rows[1][1] == "nDCG@10" and equal.rows[1][-2:] == [None, None]

@@ -43,6 +43,7 @@ from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
     DocumentAnswer,
+    EmbedSparseBody,
     EncodeAnswer,
     EncodeBody,
     ErrorAnswer,
@@ -55,6 +56,7 @@ from milco_pyserini.serve.schema import (
     SearchBody,
     SearchesAnswer,
     SearchParameters,
+    SparseValue,
     problem_text,
 )
 from milco_pyserini.serve.service import (
@@ -258,6 +260,17 @@ def create_app(
     async def encode_texts(body: EncodeBody) -> Response:
         vectors = await service.encode(body.texts, body.kind, body.request())
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
+
+    @app.post(
+        "/embed_sparse",
+        responses={200: {"model": list[list[SparseValue]]}},
+        summary="Encode texts as text-embeddings-inference does",
+    )
+    async def embed_sparse(body: EmbedSparseBody) -> Response:
+        vectors = await service.encode(body.inputs, body.prompt_name or "document", truncate=body.truncate is not False)
+        columns = service.opened.encoder.encoder.vocabulary.columns
+        rows = [sorted((columns[term], weight) for term, weight in vector.items()) for vector in vectors]
+        return _json([[{"index": column, "value": weight} for column, weight in row] for row in rows])
 
     @app.get("/fields", responses={200: {"model": FieldsAnswer}}, summary="List the stored fields and their values")
     async def fields(given: Annotated[FieldsParameters, Query()]) -> Response:

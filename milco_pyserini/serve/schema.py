@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from milco_pyserini.errors import shown, unknown_name
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
@@ -145,6 +145,27 @@ class EncodeBody(_Weights):
         json_schema_extra={"minItems": 1, "maxItems": MAX_TEXTS},
     )
     kind: Literal["query", "document"] = Field("query", description="how they are encoded")
+
+
+class EmbedSparseBody(_Strict):
+    """Body of POST /embed_sparse, with the names of text-embeddings-inference."""
+
+    model_config = ConfigDict(strict=True)
+    inputs: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
+        description=f"a text, or up to {MAX_TEXTS} texts"
+    )
+    truncate: bool | None = Field(None, description="false: a text above the maximum length is an error")
+    truncation_direction: Literal["right", "Right"] = Field("right", description="texts lose their ends")
+    prompt_name: Literal["query", "document"] | None = Field(
+        None, description="how they are encoded (default: as documents)"
+    )
+
+
+class SparseValue(_Strict):
+    """A term's column in the encoder's vocabulary, from 0, and its weight."""
+
+    index: int
+    value: float
 
 
 class FieldValue(_Strict):

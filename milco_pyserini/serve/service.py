@@ -253,12 +253,13 @@ class SearchService:
             return [explanation for part in parts for explanation in await self.run("explain", explain, part)]
 
     async def encode(
-        self, texts: Sequence[str], kind: str = "query", request: SearchRequest | None = None
+        self, texts: Sequence[str], kind: str = "query", request: SearchRequest | None = None, truncate: bool = True
     ) -> list[dict[str, float]]:
         """Return {term: weight} of each text, encoded as the index's queries or documents, strongest first.
 
         Args:
             request: its alpha and views are used.
+            truncate: truncate texts above the maximum length; else they are an error.
 
         Raises MilcoError, or Busy.
         """
@@ -274,6 +275,8 @@ class SearchService:
             length = index.primary.index.vectors.max_length or options.encoder.config.passage_max_length
 
         def encode(some: Sequence[str]) -> list[dict[str, float]]:
+            if not truncate and any(row.truncated for row in options.encoder.tokenizer.tokenize(some, length)):
+                raise MilcoError(f"a text has more than {length} tokens: shorten it, or pass truncate=true")
             if kind == "query":
                 found = options.encode_batch(some)
             else:

@@ -338,6 +338,36 @@ def test_documents_vectors_and_explanations(client: TestClient) -> None:
     assert 0 < len(documents["vectors"][0]) < len(by_query[0])
 
 
+def test_sparse_embeddings_are_those_of_text_embeddings_inference(client: TestClient) -> None:
+    """Columns of the vocabulary and the weights of /encode, in ascending order of columns, of a text or several."""
+    body = {"inputs": "river", "truncate": True, "truncation_direction": "Right", "prompt_name": None}
+    terms = searcher().query_encoder.encoder.vocabulary.terms  # type: ignore[union-attr]
+    (vector,) = client.post("/embed_sparse", json=body).json()
+    (expected,) = client.post("/encode", json={"texts": ["river"], "kind": "document"}).json()["vectors"]
+    assert {terms[entry["index"]]: entry["value"] for entry in vector} == pytest.approx(expected, rel=1e-4)
+    assert [entry["index"] for entry in vector] == sorted(entry["index"] for entry in vector)
+    several = client.post("/embed_sparse", json={"inputs": ["river", "", "stones"], "prompt_name": "query"}).json()
+    assert [bool(entries) for entries in several] == [True, False, True]
+    assert client.post("/embed_sparse", json={"inputs": 9000 * "river "}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"inputs": 1}, "inputs expects a list, got 1"),
+        ({"inputs": ["x"] * 65}, "number of texts 65: must be from 1 to 64"),
+        ({"inputs": 9000 * "river ", "truncate": False}, "tokens: shorten it, or pass truncate=true"),
+        ({"inputs": "x", "prompt_name": "passage"}, "unknown value for prompt_name 'passage'"),
+        ({"inputs": "x", "truncation_direction": "left"}, "unknown value for truncation_direction 'left'"),
+        ({"inputs": "x", "normalise": True}, "unknown parameter 'normalise'"),
+    ],
+)
+def test_sparse_embeddings_refuse_what_they_cannot_do(client: TestClient, body: dict, message: str) -> None:
+    """A text that must not be truncated, and a side that is never truncated, included."""
+    refused = client.post("/embed_sparse", json=body)
+    assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
+
+
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
@@ -540,6 +570,7 @@ def test_the_api_is_described_without_a_network(client: TestClient) -> None:
         "/search",
         "/explain",
         "/encode",
+        "/embed_sparse",
         "/fields",
         "/documents/{docid}",
         "/healthz",

@@ -33,6 +33,8 @@ class EvalOptions:
       --run runs/ar.txt runs/bn.txt --qrels miracl-ar-dev miracl-bn-dev
     Several systems on several datasets, all runs of the first system first:
       --run bm25/ar.txt bm25/bn.txt milco/ar.txt milco/bn.txt --qrels miracl-ar-dev miracl-bn-dev
+    Runs with one name are seeds of a system, which has a row of their means, with a standard deviation:
+      --run runs/seed1.txt runs/seed2.txt runs/bm25.txt --qrels miracl-ar-dev --names milco milco bm25
 
     The other systems are tested against the baseline, paired by query; * marks p < 0.05. The p-values of one measure
     are corrected together. `milco eval measures` lists the measures with their sources.
@@ -53,13 +55,12 @@ class EvalOptions:
         help=f"any of {' '.join(EXAMPLES.values())}, with other cutoffs, with parameters such as P(rel=2)@10, or "
         "trec_eval's names such as ndcg_cut.10",
     )
-    names: tuple[str, ...] = option((), metavar="NAME", help="names of the systems (default: of files or directories)")
+    names: tuple[str, ...] = option((), metavar="NAME", help="of the systems (default: of files or directories)")
     per_query: bool = option(False, help="a row for each query too")
     effects: bool = option(
-        False,
-        excludes=("per_query",),
-        help="a row for each run and measure: mean and gain on the baseline with 95 % intervals, effect size and p",
+        False, excludes=("per_query",), help="means and gains with 95 % intervals, effect sizes and p-values"
     )
+    efficiency: bool = option(False, help="add mean terms and FLOPs, of the index and topics in a run's record")
     baseline: str | None = option(None, metavar="NAME", help="system to test against (default: the first)")
     test: str = option("t", choices=(*TESTS, NO_TEST), metavar="TEST", help=f"{', '.join(TESTS)} or {NO_TEST}")
     correction: str = option("holm", choices=tuple(CORRECTIONS), help="correction of p-values for multiple comparisons")
@@ -160,9 +161,8 @@ def _evaluate(options: EvalOptions) -> None:
     from milco_pyserini.eval.significance import compare_evaluations
     from milco_pyserini.eval.systems import evaluate_systems
 
-    results = evaluate_systems(
-        systems, dict(zip(datasets, options.qrels, strict=True)), measures, options.fairness, options.corpus
-    )
+    qrels = dict(zip(datasets, options.qrels, strict=True))
+    results = evaluate_systems(systems, qrels, measures, options.fairness, options.corpus, options.efficiency)
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.format == "json":
         text = comparison.to_json(options.per_query)
@@ -177,7 +177,7 @@ def _evaluate(options: EvalOptions) -> None:
 
 
 def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
-    """Return the runs of each system by its name, one for each of the qrels."""
+    """Return the runs of each system by its name, one for each of the qrels and of its seeds."""
     runs, size = options.run, len(options.qrels)
     if len(runs) % size:
         raise MilcoError(
@@ -193,10 +193,15 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
     firsts = [str(group[0]) for group in groups]
     shorten = _stem if size == 1 else lambda path: Path(path).absolute().parent.name
     names = options.names or _short_names(firsts, shorten)
-    validate_unique("system", names, "Name each by --names.")
+    if not options.names:
+        validate_unique("system", names, "Name each by --names.")
     if options.baseline is not None:
         validate_name("baseline", options.baseline, names)
-    return dict(zip(names, groups, strict=True))
+    systems: dict[str, tuple[Path, ...]] = {}
+    for name, group in zip(names, groups, strict=True):
+        systems[name] = systems.get(name, ()) + group
+        validate_unique("run", systems[name][::size], f"Runs with the name {name} are seeds of one system.")
+    return systems
 
 
 def _stem(path: str) -> str:

@@ -9,22 +9,25 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from math import nan
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
 from milco_pyserini.eval.measures import parse_measures
 from milco_pyserini.io.qrels import MAX_GRADE
+from milco_pyserini.io.runs import option_text
 
 if TYPE_CHECKING:
     import ir_measures
-    import numpy as np
 
 DEFAULT_MEASURES = ("nDCG@10", "R@100")
-CONFIDENCE = 0.95
 # Share of the documents of a collection that topics are made of.
 HELD_OUT = 0.1
+# Options in which runs of one system with several seeds may differ.
+_OF_SEEDS = {"encoder", "query_encoder", "device", "dtype", "threads", "batch_size"}
 Run = Mapping[str, Mapping[str, float]]
 QrelsMapping = Mapping[str, Mapping[str, int]]
 
@@ -40,6 +43,8 @@ class Evaluation:
         unjudged: number of queries of the run that have no qrels; they are ignored.
         reordered: number of queries whose documents were listed in another order than trec_eval's.
         options: how the run was made, as its record states; empty without one.
+        seeds: measure -> mean of each run, if the other fields are means of several runs; empty for one run.
+        costs: mean terms and FLOPs, see search_costs(); empty if they were not computed.
     """
 
     mean: dict[str, float]
@@ -48,35 +53,40 @@ class Evaluation:
     unjudged: int = 0
     reordered: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def queries(self) -> tuple[str, ...]:
         """The judged queries, sorted."""
         return tuple(next(iter(self.per_query.values()), ()))
 
-    def interval(self, measure: str) -> tuple[float, float] | None:
-        """Return the 95 % confidence interval of a mean, as bootstrap_interval() does."""
-        return bootstrap_interval([list(self.per_query[measure].values())])
+
+def differing_options(runs: Iterable[Evaluation]) -> list[str]:
+    """Return the options in which runs differ, of those that have a record."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run.options.items():
+            values.setdefault(name, set()).add(option_text(value))
+    return [name for name, texts in values.items() if len(texts) > 1]
 
 
-def bootstrap_interval(samples: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of the mean of samples' means, by a percentile bootstrap of each.
-
-    Resamples are drawn from a fixed seed. None if a sample has fewer than two values.
-
-    Args:
-        samples: values of the queries of each dataset, or differences of two systems in them.
-    """
-    from scipy import stats
-
-    def mean(*drawn: "np.ndarray", axis: int) -> "np.ndarray":
-        return sum(values.mean(axis) for values in drawn) / len(drawn)
-
-    if min(map(len, samples)) < 2:
-        return None
-    options = {"confidence_level": CONFIDENCE, "method": "percentile", "batch": 500, "random_state": 0}
-    low, high = stats.bootstrap(samples, mean, **options).confidence_interval
-    return float(low), float(high)
+def mean_of_seeds(runs: Sequence[Evaluation]) -> Evaluation:
+    """Return means over runs of one system with several seeds. Raises MilcoError if they were searched differently."""
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    if differing := [name for name in differing_options(runs) if name not in _OF_SEEDS]:
+        raise MilcoError(f"runs that differ in {', '.join(differing)} are not seeds of a system: give them other names")
+    per_query = {
+        measure: {query: fmean(run.per_query[measure][query] for run in runs) for query in values}
+        for measure, values in first.per_query.items()
+    }
+    seeds = {measure: tuple(run.mean[measure] for run in runs) for measure in first.mean}
+    means = {measure: fmean(values) for measure, values in seeds.items()}
+    options = {name: value for name, value in first.options.items() if name not in _OF_SEEDS}
+    costs = {name: fmean(run.costs.get(name, nan) for run in runs) for name in first.costs}
+    return Evaluation(means, per_query, options=options, seeds=seeds, costs=costs)
 
 
 def evaluate(

@@ -47,7 +47,7 @@ class ReportTable:
 
 
 def render(table: ReportTable, form: str = "text") -> str:
-    """Return a table as "text", "markdown", "html", "csv" or "latex" (package booktabs), with a final line end.
+    """Return a table as "text", "markdown", "html", "csv" or "latex" (naming its package), with a final line end.
 
     Raises:
         MilcoError: the format is none of these.
@@ -87,7 +87,7 @@ def render(table: ReportTable, form: str = "text") -> str:
             escaped = "".join(LATEX_ESCAPE_RULES.get(character, character) for character in _one_line(note))
             line = rf"\multicolumn{{{names + len(table.columns)}}}{{l}}{{\footnotesize {escaped}}} \\"
             text = text.replace(r"\end{tabular}", f"{line}\n\\end{{tabular}}")
-        return text + "\n"
+        return "% needs \\usepackage{booktabs}\n" + text + "\n"
     if form == "html":
         return f"{text}\n" + "".join(f"<p>{html.escape(note)}</p>\n" for note in table.notes)
     lines = [line.rstrip() for line in text.split("\n")]
@@ -100,13 +100,16 @@ def _csv(table: ReportTable) -> str:
     names = len(table.labels)
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    heads = [head for name in table.columns for head in ((name, f"p({name})") if table.p_values else (name,))]
+    tested = {column for _, column in table.p_values}
+    heads = [
+        head for number, name in enumerate(table.columns) for head in (name, f"p({name})")[: 1 + (number in tested)]
+    ]
     writer.writerow([*table.labels, *heads])
     for number, row in enumerate(table.rows):
         cells = list(row[:names])
         for column, value in enumerate(row[names:]):
             cells.append("" if _is_missing(value) else repr(value if isinstance(value, int) else float(value)))
-            if table.p_values:
+            if column in tested:
                 cells.append(repr(table.p_values[number, column]) if (number, column) in table.p_values else "")
         writer.writerow(cells)
     return file.getvalue()

@@ -3,29 +3,26 @@
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from operator import sub
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.eval.evaluation import (
-    CONFIDENCE,
-    DEFAULT_MEASURES,
-    Evaluation,
-    QrelsMapping,
-    Run,
-    bootstrap_interval,
-    evaluate,
-)
+from milco_pyserini.eval.costs import COSTS
+from milco_pyserini.eval.evaluation import DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, differing_options, evaluate
 from milco_pyserini.eval.report import ALPHA, DIGITS, ReportTable, render
 from milco_pyserini.io.runs import option_text
 
+if TYPE_CHECKING:
+    import numpy as np
+
 NO_TEST = "none"
 TESTS = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test", "randomization": "randomization test"}
+CONFIDENCE = 0.95
 _RESAMPLES = 10_000
-_ROUNDING = 1e-9
 _EFFECTS = ("mean", "mean low", "mean high", "gain", "gain low", "gain high", "d", "p")
 
 
@@ -54,22 +51,37 @@ def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> f
         return float(stats.wilcoxon(differences).pvalue)
     if test == "randomization":
         generator = np.random.default_rng(0)
-
-        def flip_signs(size: tuple[int, ...]) -> "np.ndarray":
-            return differences * (generator.integers(0, 2, size, np.int8) * 2.0 - 1.0)
-
-        def absolute_sum(values: "np.ndarray", axis: int) -> "np.ndarray":
-            return abs(values.sum(axis))
-
         # permutation_test() of SciPy computes the same, ten times slower.
         resampled = stats.monte_carlo_test(
-            differences, flip_signs, absolute_sum, alternative="greater", n_resamples=_RESAMPLES, batch=500
+            differences,
+            lambda size: differences * (generator.integers(0, 2, size, np.int8) * 2.0 - 1.0),
+            lambda values, axis: abs(values.sum(axis)),
+            alternative="greater",
+            n_resamples=_RESAMPLES,
+            batch=500,
         )
         return float(resampled.pvalue)
     with warnings.catch_warnings():
         # Equal differences have no variance: p is 0, with a warning.
         warnings.simplefilter("ignore", RuntimeWarning)
         return float(stats.ttest_rel(second, first).pvalue)
+
+
+def bootstrap_interval(samples: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:
+    """Return the 95 % confidence interval of the mean of samples' means, by a percentile bootstrap of each.
+
+    samples: values of the queries of each dataset. None for both ends if one has fewer than two. The seed is fixed.
+    """
+    from scipy import stats
+
+    def mean(*drawn: "np.ndarray", axis: int) -> "np.ndarray":
+        return sum(values.mean(axis) for values in drawn) / len(drawn)
+
+    if min(map(len, samples)) < 2:
+        return None, None
+    options: dict[str, Any] = {"confidence_level": CONFIDENCE, "method": "percentile", "batch": 500, "random_state": 0}
+    low, high = stats.bootstrap(samples, mean, **options).confidence_interval
+    return float(low), float(high)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -96,11 +108,19 @@ CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """A system's mean minus the baseline's, with the p-value of the test and the corrected one."""
+    """A system's mean minus the baseline's, the p-value and the corrected one, and the gain of each query."""
 
     mean: float
     p: float
     corrected: float
+    gains: Sequence[float]
+
+    @property
+    def effect_size(self) -> float | None:
+        """The mean gain over the standard deviation of gains (Cohen's d of pairs); None if all are alike."""
+        deviation = stdev(self.gains) if len(self.gains) > 1 else 0.0
+        # Equal gains differ by rounding.
+        return self.mean / deviation if deviation > 1e-9 else None
 
 
 @dataclass(frozen=True)
@@ -142,18 +162,22 @@ class RunComparison:
     @property
     def options(self) -> tuple[str, ...]:
         """Options in which the runs of a dataset differ, of those that have a record."""
-        differing: dict[str, None] = {}
-        for dataset in self.datasets:
-            known = [of_system[dataset].options for of_system in self.results.values()]
-            for name in dict.fromkeys(name for options in known for name in options):
-                if len({option_text(options[name]) for options in known if name in options}) > 1:
-                    differing[name] = None
-        return tuple(differing)
+        runs = [[of_system[dataset] for of_system in self.results.values()] for dataset in self.datasets]
+        return tuple(dict.fromkeys(name for of_dataset in runs for name in differing_options(of_dataset)))
 
-    def average(self, system: str, measure: str) -> float:
-        """Return a system's mean over the datasets, each of the same weight."""
-        evaluations = self.results[system].values()
-        return sum(evaluation.mean[measure] for evaluation in evaluations) / len(evaluations)
+    def average(self, system: str, measure: str, datasets: Sequence[str] = ()) -> float:
+        """Return a system's mean over datasets (default: all), each of the same weight."""
+        return fmean(self.results[system][dataset].mean[measure] for dataset in datasets or self.datasets)
+
+    def _extra(self, system: str, datasets: Sequence[str]) -> dict[str, float]:
+        """Return what a row has after its measures: standard deviations between seeds, and costs."""
+        evaluations = [self.results[system][dataset] for dataset in datasets]
+        extra = {}
+        for measure in evaluations[0].seeds:
+            means = map(fmean, zip(*(one.seeds[measure] for one in evaluations), strict=True))
+            extra[f"sd({measure})"] = stdev(means)
+        costs = {name: fmean(one.costs.get(name, nan) for one in evaluations) for name in evaluations[0].costs}
+        return extra | costs
 
     def to_table(self, per_query: bool = False) -> ReportTable:
         """Tabulate: a row per dataset and system; over several datasets, their mean at the end.
@@ -166,12 +190,15 @@ class RunComparison:
         chosen = [many, per_query, len(self.systems) > 1 or not (many or per_query)]
         rows: list[list[Any]] = []
         p_values = {}
+        extras = list(dict.fromkeys(name for system in self.systems for name in self._extra(system, self.datasets)))
 
         def add(dataset: str, query: str, system: str, values: Iterable[float | None]) -> None:
             labels = zip((dataset, query, system), chosen, strict=True)
             runs = [self.results[system][dataset]] if dataset in self.datasets else self.results[system].values()
             made = ["/".join({option_text(run.options.get(name)): None for run in runs}) or "-" for name in options]
-            rows.append([*(label for label, is_shown in labels if is_shown), *made, *values])
+            names = [dataset] if dataset in self.datasets else self.datasets
+            extra = self._extra(system, names) if query == "all" else {}
+            rows.append([*(label for label, is_shown in labels if is_shown), *made, *values, *map(extra.get, extras)])
 
         for dataset in self.datasets:
             for query in self.results[self.baseline][dataset].queries if per_query else ():
@@ -192,13 +219,11 @@ class RunComparison:
             how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
             corrected = f", {how} {count} comparisons" if count > 1 else ""
             notes.append(f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}")
-        return ReportTable([*heads, *options], self.measures, rows, notes=notes, p_values=p_values)
+        digits = [DIGITS if name not in COSTS else 2 for name in (*self.measures, *extras)]
+        return ReportTable([*heads, *options], [*self.measures, *extras], rows, digits, notes, p_values)
 
     def effects(self) -> ReportTable:
-        """Tabulate means and gains on the baseline, with 95 % intervals and effect sizes: a row per run and measure.
-
-        Over several datasets, their mean at the end, of which neither d nor p is defined.
-        """
+        """Tabulate means and gains on the baseline with 95 % intervals and effect sizes: a row per run and measure."""
         many = len(self.datasets) > 1
         groups = [(name, [name]) for name in self.datasets] + [("mean", list(self.datasets))] * many
         rows = [
@@ -207,39 +232,21 @@ class RunComparison:
             for system in self.systems
             for measure in self.measures
         ]
-        notes = [
-            f"low and high are {100 * CONFIDENCE:.0f} % bootstrap intervals; those of a gain are paired by query",
-            f"d is the mean gain on {self.baseline} / the standard deviation of gains",
-        ]
-        if self.differences:
-            notes.append(f"p is that of the {TESTS[self.test]}; correction: {self.correction}")
+        intervals = f"low and high are {100 * CONFIDENCE:.0f} % bootstrap intervals, paired by query for gains"
+        notes = [f"{intervals} on {self.baseline}; d is the mean gain / its standard deviation"]
         labels = ("dataset", "run", "measure")[not many :]
         return ReportTable(labels, _EFFECTS, rows, digits=[*[DIGITS] * 6, 2, DIGITS], notes=notes)
 
-    def _samples(self, system: str, measure: str, datasets: Sequence[str]) -> list[list[float]]:
-        """Return the values of the queries of each dataset, in one order for all systems."""
-        order = [self.results[self.baseline][dataset].per_query[measure] for dataset in datasets]
-        values = [self.results[system][dataset].per_query[measure] for dataset in datasets]
-        return [[sample[query] for query in queries] for sample, queries in zip(values, order, strict=True)]
-
     def _effect(self, system: str, measure: str, datasets: Sequence[str]) -> list[float | None]:
-        """Return the numbers of a row of effects()."""
-        means = [self.results[system][dataset].mean[measure] for dataset in datasets]
-        samples = self._samples(system, measure, datasets)
-        row = [sum(means) / len(means), *(bootstrap_interval(samples) or (None, None))]
-        if system == self.baseline:
+        """Return the numbers of _EFFECTS. d and p are those of one dataset."""
+        values = [list(self.results[system][dataset].per_query[measure].values()) for dataset in datasets]
+        row = [self.average(system, measure, datasets), *bootstrap_interval(values)]
+        keys = [(system, dataset, measure) for dataset in datasets]
+        if keys[0] not in self.differences:
             return row + [None] * 5
-        tested = self.differences.get((system, datasets[0], measure)) if len(datasets) == 1 else None
-        return [*row, *self._gain(system, measure, datasets), tested and tested.corrected]
-
-    def _gain(self, system: str, measure: str, datasets: Sequence[str]) -> list[float | None]:
-        """Return a system's mean minus the baseline's, its interval, and the effect size, None for several datasets."""
-        samples = self._samples(system, measure, datasets), self._samples(self.baseline, measure, datasets)
-        gains = [list(map(sub, *pair)) for pair in zip(*samples, strict=True)]
-        deviation = stdev(gains[0]) if len(datasets) == 1 < len(gains[0]) else 0.0
-        # Equal gains differ by rounding.
-        d = fmean(gains[0]) / deviation if deviation > _ROUNDING else None
-        return [fmean(map(fmean, gains)), *(bootstrap_interval(gains) or (None, None)), d]
+        tested = [self.differences[key] for key in keys]
+        row += [fmean(one.mean for one in tested), *bootstrap_interval([one.gains for one in tested])]
+        return [*row, tested[0].effect_size, tested[0].corrected] if len(tested) == 1 else [*row, None, None]
 
     def to_json(self, per_query: bool = False) -> str:
         """Return everything as indented JSON: means with confidence intervals, differences and p-values."""
@@ -265,13 +272,15 @@ class RunComparison:
         evaluation = self.results[system][dataset]
         measures: dict[str, Any] = {}
         for measure in self.measures:
-            measures[measure] = {"mean": evaluation.mean[measure], "interval": evaluation.interval(measure)}
+            interval = bootstrap_interval([list(evaluation.per_query[measure].values())])
+            measures[measure] = {"mean": evaluation.mean[measure], "interval": None if None in interval else interval}
+            if evaluation.seeds:
+                measures[measure]["seeds"] = evaluation.seeds[measure]
             if difference := self.differences.get((system, dataset, measure)):
-                _, *interval, d = self._gain(system, measure, [dataset])
                 measures[measure] |= {
                     "difference": difference.mean,
-                    "difference_interval": None if None in interval else interval,
-                    "effect_size": d,
+                    "difference_interval": bootstrap_interval([difference.gains]),
+                    "effect_size": difference.effect_size,
                     "p": difference.p,
                     "p_corrected": difference.corrected,
                     "significant": difference.corrected < ALPHA,
@@ -282,6 +291,7 @@ class RunComparison:
             "queries": len(evaluation.queries),
             "queries_without_results": len(evaluation.unanswered),
             "queries_not_judged": evaluation.unjudged,
+            **({"costs": evaluation.costs} if evaluation.costs else {}),
             **({"options": {name: evaluation.options.get(name) for name in self.options}} if self.options else {}),
             "measures": measures,
         } | ({"per_query": evaluation.per_query} if per_query else {})
@@ -362,11 +372,12 @@ def compare_evaluations(
     differences = {}
     pairs = [(system, dataset) for system in results if system != baseline for dataset in expected]
     for measure in measures if test != NO_TEST else ():
-        p = []
+        gains = []
         for system, dataset in pairs:
             first, second = expected[dataset].per_query[measure], results[system][dataset].per_query[measure]
-            p.append(paired_test(test, list(first.values()), [second[query] for query in first]))
-        for (system, dataset), raw, corrected in zip(pairs, p, CORRECTIONS[correction](p), strict=True):
-            mean = results[system][dataset].mean[measure] - expected[dataset].mean[measure]
-            differences[system, dataset, measure] = MeanDifference(mean, raw, corrected)
+            gains.append([second[query] - value for query, value in first.items()])
+        p = [paired_test(test, [0.0] * len(sample), sample) for sample in gains]
+        for pair, sample, raw, corrected in zip(pairs, gains, p, CORRECTIONS[correction](p), strict=True):
+            means = (results[system][pair[1]].mean[measure] for system in (pair[0], baseline))
+            differences[(*pair, measure)] = MeanDifference(sub(*means), raw, corrected, sample)
     return RunComparison(results, baseline, test, correction, differences)

@@ -7,7 +7,8 @@ from pathlib import Path
 from milco_pyserini.console import counted, log, warn
 from milco_pyserini.corpora import open_qrels
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.evaluation import Evaluation, evaluate
+from milco_pyserini.eval.costs import search_costs
+from milco_pyserini.eval.evaluation import Evaluation, evaluate, mean_of_seeds
 from milco_pyserini.eval.fairness import (
     OWN_LANGUAGE,
     PEER,
@@ -25,14 +26,17 @@ def evaluate_systems(
     measures: Sequence[str],
     fairness: bool = False,
     corpora: Sequence[str] = (),
+    efficiency: bool = False,
 ) -> dict[str, dict[str, Evaluation]]:
     """Return system -> dataset -> evaluation, and log a summary and the caveats of each run.
 
     Args:
-        systems: system -> paths of its runs, one for each dataset.
+        systems: system -> paths of its runs, one for each dataset; of several seeds, all runs of the next one follow.
+            They count by their means.
         datasets: dataset -> name (miracl-ar-dev) or path of its qrels.
         fairness: add PEER@100 and OwnLanguage@10.
         corpora: names or paths of corpora by which documents have a language, see document_languages().
+        efficiency: add search_costs().
 
     Raises:
         MilcoError: as evaluate(), with the run and its qrels, or as document_languages().
@@ -44,8 +48,9 @@ def evaluate_systems(
         languages: dict[str, str] = {}
         with_peer = False
         if fairness:
+            paths = [path for runs in systems.values() for path in runs[place :: len(datasets)]]
             # Runs are read twice, and the corpora once, so that one run is in memory at a time.
-            languages = document_languages((read_run(runs[place]) for runs in systems.values()), qrels, corpora)
+            languages = document_languages(map(read_run, paths), qrels, corpora)
             with_peer = compares_languages(qrels, languages)
             if not with_peer:
                 log(
@@ -59,24 +64,28 @@ def evaluate_systems(
                     "language, as that of ar-07 does"
                 )
         for system, runs in systems.items():
-            path, run = runs[place], read_run(runs[place])
-            try:
-                evaluation = replace(evaluate(run, qrels, measures), options=read_run_record(path).options)
-            except MilcoError as error:
-                raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
-            log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
-            if benchmark := read_trained_on(path):
-                warn(f"the encoder of {path} was trained on data of {benchmark}: these are not figures of unseen data")
-            if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
-                query = next(query for query in run if query in qrels)
-                docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
-                log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
-            if fairness:
-                for measure, values in evaluate_fairness(run, qrels, languages, spoken[place]).items():
-                    if with_peer or measure != PEER:
-                        evaluation.per_query[measure] = values
-                        evaluation.mean[measure] = sum(values.values()) / len(values)
-            results[system][dataset] = evaluation
+            seeds = []
+            for path in runs[place :: len(datasets)]:
+                run = read_run(path)
+                try:
+                    evaluation = replace(evaluate(run, qrels, measures), options=read_run_record(path).options)
+                except MilcoError as error:
+                    raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
+                log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
+                if benchmark := read_trained_on(path):
+                    what = f"was trained on data of {benchmark}: these are not figures of unseen data"
+                    warn(f"the encoder of {path} {what}")
+                if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
+                    query = next(query for query in run if query in qrels)
+                    docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
+                    log(f"No document of {path} is judged: it has docids such as {docids[0]}, {name} {docids[1]}")
+                if fairness:
+                    for measure, values in evaluate_fairness(run, qrels, languages, spoken[place]).items():
+                        if with_peer or measure != PEER:
+                            evaluation.per_query[measure] = values
+                            evaluation.mean[measure] = sum(values.values()) / len(values)
+                seeds.append(replace(evaluation, costs=search_costs(path)) if efficiency else evaluation)
+            results[system][dataset] = mean_of_seeds(seeds)
     # Systems are compared by the same measures on all datasets.
     common = set.intersection(*({*one.mean} for evaluations in results.values() for one in evaluations.values()))
     for evaluations in results.values():

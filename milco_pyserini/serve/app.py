@@ -56,7 +56,6 @@ from milco_pyserini.serve.schema import (
     SearchBody,
     SearchesAnswer,
     SearchParameters,
-    SparseValue,
     problem_text,
 )
 from milco_pyserini.serve.service import (
@@ -261,11 +260,7 @@ def create_app(
         vectors = await service.encode(body.texts, body.kind, body.request())
         return _json({"encoder": service.about.encoder, "scale": service.about.scale, "vectors": vectors})
 
-    @app.post(
-        "/embed_sparse",
-        responses={200: {"model": list[list[SparseValue]]}},
-        summary="Encode texts as text-embeddings-inference does",
-    )
+    @app.post("/embed_sparse", summary="Encode texts as text-embeddings-inference does")
     async def embed_sparse(body: EmbedSparseBody) -> Response:
         vectors = await service.encode(body.inputs, body.prompt_name or "document", truncate=body.truncate is not False)
         columns = service.opened.encoder.encoder.vocabulary.columns

@@ -156,16 +156,7 @@ class EmbedSparseBody(_Strict):
     )
     truncate: bool | None = Field(None, description="false: a text above the maximum length is an error")
     truncation_direction: Literal["right", "Right"] = Field("right", description="texts lose their ends")
-    prompt_name: Literal["query", "document"] | None = Field(
-        None, description="how they are encoded (default: as documents)"
-    )
-
-
-class SparseValue(_Strict):
-    """A term's column in the encoder's vocabulary, from 0, and its weight."""
-
-    index: int
-    value: float
+    prompt_name: Literal["query", "document"] | None = Field(None, description="how they are encoded: as documents")
 
 
 class FieldValue(_Strict):

@@ -69,6 +69,17 @@ TWO_QRELS = ["--qrels", "ar.qrels", "bn.qrels"]
         # Files of the same name are shown with their paths, which --names replaces.
         (SYSTEMS[::2], ["--qrels", "ar.qrels"], "run P@1|bm25/ar.txt 0.0000|milco/ar.txt 1.0000"),
         (SYSTEMS[::2], ["--qrels", "ar.qrels", "--names", "A", "B"], "run P@1|A 0.0000|B 1.0000"),
+        # Runs of one name are seeds of a system, on each dataset.
+        (
+            ["good.txt", "bad.txt", "worse.txt"],
+            ["--qrels", "ar.qrels", "--names", "A", "B", "B"],
+            "run P@1 sd(P@1)|A 1.0000 -|B 0.2500 0.3536",
+        ),
+        (
+            [*SYSTEMS[:2], "worse.txt", "good.txt"],
+            [*TWO_QRELS, "--names", "A", "A"],
+            "dataset P@1 sd(P@1)|ar 0.2500 0.3536|bn 0.5000 0.7071|mean 0.3750 0.5303",
+        ),
         # A name cannot act on a terminal.
         (["a\x1b[31m.txt"], ["--qrels", "ar.qrels"], "run P@1|a\\x1b[31m 1.0000"),
     ],
@@ -78,6 +89,7 @@ def test_runs_are_paired_with_qrels_and_named(
 ) -> None:
     """By file, directory, path or --names; several datasets end with their mean."""
     (files / "a\x1b[31m.txt").write_text(GOOD)
+    (files / "worse.txt").write_text(BAD + "2 Q0 a 1 3 worse\n")
     _, out, err = command("--run", *runs, *more, "-m", "P@1", "--test", "none")
     assert [line.split() for line in out.splitlines()] == [row.split() for row in rows.split("|")]
     assert "\x1b" not in err
@@ -118,6 +130,14 @@ def test_ranks_that_contradict_scores_are_reported(command: Callable[..., Outcom
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
         (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "good.txt is given twice. Name each by --names."),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"], "--names has 2 names"),
+        (
+            ["--run", "bad.txt", "good.txt", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b", "b"],
+            "run good.txt is given twice. Runs with the name b are seeds of one system.",
+        ),
+        (
+            ["--run", "good.txt", "--qrels", "ar.qrels", "--effects", "--per-query"],
+            "--per-query exclude each other",
+        ),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--baseline", "god"], "did you mean 'good'"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--output", "bad.txt/t.csv"], "bad.txt is a file, nothing can"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--corpus", "sample"], "--corpus requires --fairness"),

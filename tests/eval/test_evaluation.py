@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.evaluation import bootstrap_interval, evaluate, ranking
+from milco_pyserini.eval.evaluation import evaluate, ranking
 from milco_pyserini.eval.fairness import OWN_LANGUAGE, PEER
 from milco_pyserini.eval.systems import evaluate_systems
 from milco_pyserini.io.runs import decreasing_scores
@@ -158,25 +158,6 @@ def test_a_run_and_qrels_that_cannot_be_evaluated_are_an_error(run: dict, qrels:
     """No common query is an error, not a value of 0; so is a huge grade, which would take all memory."""
     with pytest.raises(MilcoError, match=message):
         evaluate(run, qrels)
-
-
-def test_the_interval_is_that_of_all_resamples_and_needs_two_queries() -> None:
-    """Of two queries, .25 of the resamples have the mean 0, .25 the mean 1; of the same value, all have it."""
-    qrels = {query: {"a": 1} for query in "12"}
-    run = {query: {"a" if query == "2" else "b": 1.0} for query in "12"}
-    assert evaluate(run, qrels, ["P@1"]).interval("P@1") == (0, 1)
-    assert evaluate({"1": {"a": 1.0}}, {"1": {"a": 1}}, ["P@1"]).interval("P@1") is None
-    assert bootstrap_interval([[0.5, 0.5]]) == (0.5, 0.5)
-
-
-def test_the_bootstrap_agrees_with_the_normal_interval_of_a_large_sample() -> None:
-    """1.96 standard errors, within the noise of the resamples; the mean of two datasets has the smaller error."""
-    sample = [place / 399 for place in range(400)]
-    error = np.std(sample) / 20
-    for samples, expected in (([sample], error), ([sample, sample], error / 2**0.5)):
-        low, high = bootstrap_interval(samples) or (0, 0)
-        assert low == pytest.approx(0.5 - 1.96 * expected, abs=expected / 5)
-        assert high == pytest.approx(0.5 + 1.96 * expected, abs=expected / 5)
 
 
 def test_systems_are_compared_by_the_measures_that_all_datasets_have(tmp_path: Path) -> None:

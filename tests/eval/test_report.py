@@ -4,12 +4,14 @@ import csv
 import doctest
 import io
 import json
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import Evaluation, ReportTable, compare, compare_evaluations, render
+from milco_pyserini.eval.evaluation import mean_of_seeds
 
 
 def made(*values: float, measure: str = "nDCG@10") -> Evaluation:
@@ -74,6 +76,7 @@ def test_latex_escapes_names() -> None:
     results = {"[50% a_b & c]": {"q": LOW}, r"\~^#$<{}": {"q": HIGH}}
     lines = [" ".join(line.split()) for line in render(compare_evaluations(results).to_table(), "latex").splitlines()]
     assert lines == [
+        r"% needs \usepackage{booktabs}",
         r"\begin{tabular}{lr}",
         r"\toprule",
         r"run & nDCG@10 \\",
@@ -193,3 +196,36 @@ def test_effects_have_intervals_that_are_paired_by_query_and_sizes() -> None:
     assert (numbers["mean", "milco"]["d"], numbers["mean", "milco"]["p"]) == (None, None)
     equal = compare_evaluations({"bm25": {"ar": LOW}, "milco": {"ar": made(0.2, 0.3, 0.4, 0.5)}}, test="none").effects()
     assert equal.rows[1][1] == "nDCG@10" and equal.rows[1][-2:] == [None, None]
+
+
+def test_a_system_of_several_seeds_is_their_mean() -> None:
+    """Per query, too; with the deviation of the means, which over datasets is that of each seed's mean."""
+    seeds = [mean_of_seeds([made(*first), made(*second)]) for first, second in (((0, 1), (1, 1)), ((1, 0), (0, 0)))]
+    assert seeds[0].mean == {"nDCG@10": 0.75} and seeds[0].per_query == {"nDCG@10": {"q0": 0.5, "q1": 1}}
+    bm25 = made(0, 0)
+    comparison = compare_evaluations(
+        {"bm25": {"ar": bm25, "bn": bm25}, "milco": dict(zip(("ar", "bn"), seeds, strict=True))}
+    )
+    table = comparison.to_table()
+    assert table.columns == ["nDCG@10", "sd(nDCG@10)"]
+    assert [tuple(row) for row in table.rows] == [
+        ("ar", "bm25", 0, None),
+        ("ar", "milco", 0.75, pytest.approx(0.25 * 2**0.5)),
+        ("bn", "bm25", 0, None),
+        ("bn", "milco", 0.25, pytest.approx(0.25 * 2**0.5)),
+        ("mean", "bm25", 0, None),
+        # Each seed has .5 in the mean.
+        ("mean", "milco", 0.5, 0),
+    ]
+    assert json.loads(comparison.to_json())["results"][1]["measures"]["nDCG@10"]["seeds"] == [0.5, 1]
+    assert render(table, "csv").splitlines()[0] == "dataset,run,nDCG@10,p(nDCG@10),sd(nDCG@10)"
+
+
+def test_runs_that_were_searched_differently_are_not_seeds() -> None:
+    """Other options than the encoder and the machine's are refused; a run without a record may be any."""
+    runs = [
+        replace(LOW, options={"alpha": alpha, "encoder": name, "threads": 1}) for alpha, name in ((1, "a"), (1, "b"))
+    ]
+    assert mean_of_seeds([*runs, LOW]).options == {"alpha": 1}
+    with pytest.raises(MilcoError, match="runs that differ in alpha are not seeds of a system: give them other names"):
+        mean_of_seeds([*runs, replace(LOW, options={"alpha": 0.5})])

@@ -8,7 +8,15 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milco_pyserini.eval.significance import ALPHA, CORRECTIONS, TESTS, bonferroni, holm, paired_test
+from milco_pyserini.eval.significance import (
+    ALPHA,
+    CORRECTIONS,
+    TESTS,
+    bonferroni,
+    bootstrap_interval,
+    holm,
+    paired_test,
+)
 
 FIGURES = st.integers(0, 1000).map(lambda value: value / 1000)
 VALUES = st.lists(st.tuples(FIGURES, FIGURES), min_size=2, max_size=40)
@@ -88,3 +96,20 @@ def test_corrections_only_raise_p_values_and_holm_never_more_than_bonferroni(p: 
     """none <= holm <= bonferroni <= 1, in the order given."""
     for raw, middle, most in zip(CORRECTIONS["none"](p), holm(p), bonferroni(p), strict=True):
         assert raw <= middle <= most <= 1
+
+
+def test_an_interval_is_that_of_all_resamples() -> None:
+    """A quarter of the resamples of 0 and 1 has the mean 0, a quarter 1; it takes two values, and no variance."""
+    assert bootstrap_interval([[0, 1]]) == (0, 1)
+    assert bootstrap_interval([[0.5, 0.5]]) == (0.5, 0.5)
+    assert bootstrap_interval([[0.3, 0.7], [0.5]]) == (None, None)
+
+
+def test_the_bootstrap_agrees_with_the_normal_interval_of_a_large_sample() -> None:
+    """1.96 standard errors, within the noise of the resamples; the mean of two datasets has the smaller error."""
+    sample = [place / 399 for place in range(400)]
+    error = np.std(sample) / 20
+    for samples, expected in (([sample], error), ([sample, sample], error / 2**0.5)):
+        low, high = bootstrap_interval(samples)
+        assert low == pytest.approx(0.5 - 1.96 * expected, abs=expected / 5)
+        assert high == pytest.approx(0.5 + 1.96 * expected, abs=expected / 5)

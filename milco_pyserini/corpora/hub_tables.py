@@ -2,8 +2,8 @@
 
 A repository's card (README.md) lists the files of each table, which are Parquet or JSON lines; in a copy without a
 card, a table is the file or directory of its name. A document has id or _id, text, and optionally title; a query id or
-_id and text, which may be a conversation; a judgment query-id, corpus-id and score. Queries without a judgment are
-dropped, as MTEB does.
+_id and text, which may be a conversation; a judgment query-id, corpus-id and score, which is 1 if the table has none.
+Queries without a judgment are dropped, as MTEB does.
 """
 
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def _query(row: dict) -> Query:
 
 
 def _judgment(row: dict) -> Judgment:
-    grade = row["score"]
+    grade = row.get("score", 1)
     if isinstance(grade, bool) or not isinstance(grade, int | float) or not float(grade).is_integer():
         raise BadLineError(f"the score {grade!r} is not an integer, as grades of relevance are")
     return str(row["query-id"]), str(row["corpus-id"]), int(grade)

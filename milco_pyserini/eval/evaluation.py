@@ -12,7 +12,7 @@ from functools import reduce
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 DEFAULT_MEASURES = ("nDCG@10", "R@100")
 # Share of the documents of a collection that topics are made of.
 HELD_OUT = 0.1
+# The grade that ir_datasets gives documents that BRIGHT excludes, such as the post of the query itself.
+EXCLUDED = -100
 # Options in which runs of one system with several seeds may differ.
 _OF_SEEDS = {"encoder", "query_encoder", "device", "dtype", "threads", "batch_size"}
+T = TypeVar("T")
 Run = Mapping[str, Mapping[str, float]]
 QrelsMapping = Mapping[str, Mapping[str, int]]
 
@@ -96,7 +99,8 @@ def evaluate(
 
     Args:
         run: query id -> docid -> score, or the path of a TREC or MS MARCO run.
-        qrels: query id -> docid -> grade, or a name (miracl-ar-dev) or path. Documents of grade 1 or more are relevant.
+        qrels: query id -> docid -> grade, or a name (miracl-ar-dev) or path. Documents of grade 1 or more are relevant;
+            those of grade -100 are left out of the run, as BRIGHT does.
         measures: names of measures, see parse_measures().
 
     Raises:
@@ -119,8 +123,8 @@ def evaluate(
         from milco_pyserini.corpora import open_qrels
 
         qrels = open_qrels(str(qrels))
-    judged = {query: _evaluable(query, grades) for query, grades in qrels.items() if grades}
-    answered = {query: scores for query, scores in run.items() if scores}
+    judged = {query: _evaluable(query, kept) for query, grades in qrels.items() if (kept := _included(grades, grades))}
+    answered = {query: kept for query, scores in run.items() if (kept := _included(scores, qrels.get(query, {})))}
     rankings = {query: ranking(answered[query]) for query in answered.keys() & judged.keys()}
     if not judged or not answered:
         raise MilcoError(f"the {'qrels have' if answered else 'run has'} no queries: there is nothing to evaluate")
@@ -155,6 +159,13 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
         raise MilcoError(f"document {shown(docid)} has the score {scores[docid]}: scores are finite, up to 3.4e38")
     single = single.tolist()
     return [docid for _, docid in sorted(zip(single, scores, strict=True), reverse=True)]
+
+
+def _included(values: Mapping[str, T], grades: Mapping[str, int]) -> Mapping[str, T]:
+    """Return the values of documents that are not excluded from the evaluation of a query."""
+    if EXCLUDED not in grades.values():
+        return values
+    return {docid: value for docid, value in values.items() if grades.get(docid) != EXCLUDED}
 
 
 def _evaluable(query: str, grades: Mapping[str, int]) -> dict[str, int]:

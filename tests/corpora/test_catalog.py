@@ -37,6 +37,9 @@ WANTED = {
     "webfaq": 49,
     "neuclir-hn": 3,
     "nanobeir": 11,
+    "bright": 1,
+    "browsecomp-plus": 1,
+    "hakari": 25,
 }
 
 
@@ -67,6 +70,10 @@ def test_sizes_add_up_to_the_published_totals() -> None:
     assert topics_of("mkqa", "-test") == 25 * 6619
     assert topics_of("mlqa", "-dev") == 15_747
     assert documents_of("mteb-mlqa") == 1690 + 17_297
+    hakari = {name: topics.count for name, topics in BENCHMARKS["hakari"].topics.items()}
+    assert sum(count for name, count in hakari.items() if name.startswith("hakari-mldr-")) == 2089
+    assert sum(count for name, count in hakari.items() if name.startswith("hakari-mmteb-")) == 3248
+    assert sum(name.startswith("hakari-beir-") for name in hakari) == 13 * 13
     assert (topics_of("mteb-mlqa", "-validation"), topics_of("mteb-mlqa", "-test")) == (1920, 36_756 - 17_297)
 
 

@@ -83,6 +83,36 @@ def test_mteb_tables_are_found_by_the_card(tmp_path: Path, capsys: pytest.Captur
     assert "read 2 records, 131,924 were published: is the copy complete?" in capsys.readouterr().err
 
 
+def test_tables_whose_splits_are_tasks_need_no_scores(tmp_path: Path) -> None:
+    """HAKARI's tasks are the splits of tables; a judgment without a score is of a relevant document."""
+    copy = tmp_path / "NanoMLDR"
+    kinds = ("corpus", "queries", "qrels", "bm25")
+    card(copy, {kind: {code: f"{kind}/{code}-00000-of-00001.parquet" for code in ("ar", "de")} for kind in kinds})
+    for code, text in (("ar", "النيل"), ("de", "Der Nil")):
+        table(copy / f"corpus/{code}-00000-of-00001.parquet", {"_id": "d1", "text": text}, {"_id": "d2", "text": "x"})
+        table(copy / f"queries/{code}-00000-of-00001.parquet", {"_id": "q", "text": f"{text}?"})
+        table(copy / f"qrels/{code}-00000-of-00001.parquet", {"query-id": "q", "corpus-id": "d1"})
+    documents, queries, qrels = read("hakari-mldr-de", "hakari-mldr-de", tmp_path)
+    assert documents == [Document("d1", "", "Der Nil"), Document("d2", "", "x")]
+    assert (queries, qrels) == ([Query("q", "Der Nil?")], {"q": {"d1": 1}})
+
+
+def test_browsecomp_plus_has_one_corpus_and_two_sets_of_qrels(tmp_path: Path) -> None:
+    """In MTEB's layout, with a subset for each."""
+    subsets = ("gold_only", "gold_and_evidence")
+    kinds = ("corpus", "queries", "qrels")
+    card(tmp_path, {f"{name}-{kind}": {"test": f"{name}-{kind}/test-*"} for name in subsets for kind in kinds})
+    for name in subsets:
+        table(tmp_path / f"{name}-corpus/test-0.parquet", {"id": "7", "text": "a page"}, {"id": "8", "text": "another"})
+        table(tmp_path / f"{name}-queries/test-0.parquet", {"id": "1", "text": "Which person?"})
+        judgments = [{"query-id": "1", "corpus-id": docid, "score": 1} for docid in ("7", "8")]
+        table(tmp_path / f"{name}-qrels/test-0.parquet", *judgments[: 1 + (name != "gold_only")])
+    documents, queries, qrels = read("browsecomp-plus", "browsecomp-plus-gold", tmp_path)
+    assert [document.id for document in documents] == ["7", "8"]
+    assert (queries, qrels) == ([Query("1", "Which person?")], {"1": {"7": 1}})
+    assert open_qrels(f"browsecomp-plus-evidence@{tmp_path}") == {"1": {"7": 1, "8": 1}}
+
+
 def test_incomplete_mteb_tables_are_refused(tmp_path: Path) -> None:
     """A missing part, a table that the card lacks, a card without tables, a damaged file, a file as the copy."""
     hard_negatives(tmp_path)

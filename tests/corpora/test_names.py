@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from milco_pyserini import corpora
 from milco_pyserini.corpora import catalog, open_corpus, open_qrels, open_topics
@@ -73,6 +75,16 @@ def lay_out_others(home: Path) -> None:
     ]
     text_file(home / "neuclir/trec-2022/topics.jsonl", json.dumps({"topic_id": "1", "topics": translations}) + "\n")
     text_file(home / "neuclir/trec-2022/qrels", "1 zho n1 3\n1 rus r1 3\n")
+
+    bright = home / "bright"
+    bright.mkdir()
+    post = {"id": "biology/a_1.txt", "content": "Moths fly to lamps."}
+    parquet.write_table(pa.Table.from_pylist([post]), bright / "biology.docs.parquet")
+    query = {"id": "0", "query": "Why lamps?", "reasoning": "r", "gold_answer": "x", "gold_ids_long": ["biology/a"]}
+    query |= {"gold_ids": ["biology/a_1.txt"], "excluded_ids": ["biology/b_1.txt"]}
+    for name in ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b", ""):
+        reasoner = f"{name}_reason." if name else ""
+        parquet.write_table(pa.Table.from_pylist([query]), bright / f"biology.{reasoner}queries.parquet")
 
 
 READ = """
@@ -147,7 +159,7 @@ def test_miracl_is_read_through_ir_datasets(home: Path) -> None:
 
 
 def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
-    """Mr. TyDi, BEIR (whose splits share one file of queries) and NeuCLIR, by name and by id."""
+    """Mr. TyDi, BEIR (whose splits share one file of queries), NeuCLIR and BRIGHT, by name and by id."""
     answers = read(
         home,
         ("corpus", "mrtydi-sw"),
@@ -159,6 +171,9 @@ def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
         ("corpus", "neuclir-zho"),
         ("topics", "ir_datasets:neuclir/1/zh/trec-2022"),
         ("qrels", "neuclir-zh-2022"),
+        ("corpus", "bright-biology"),
+        ("topics", "bright-biology"),
+        ("qrels", "bright-biology"),
     )
     assert answers == [
         ["default_text of ir_datasets", [["26#0", "", "Akiolojia\n\nni elimu"]]],
@@ -170,6 +185,9 @@ def test_other_benchmarks_are_read_through_ir_datasets(home: Path) -> None:
         ["title + ' ' + text", [["n1", "标题", "正文", {"url": "u", "time": "t", "cc_file": "f"}]]],
         [["1", "Floods"]],
         {"1": {"n1": 3}},
+        ["default_text of ir_datasets", [["biology/a_1.txt", "", "Moths fly to lamps."]]],
+        [["0", "Why lamps?"]],
+        {"0": {"biology/a_1.txt": 1, "biology/b_1.txt": -100}},
     ]
 
 

@@ -33,7 +33,7 @@ def search(tmp_path: Path) -> Callable[[], Path]:
 
 
 def test_flops_are_the_mean_number_of_products_of_a_score(search: Callable[[], Path]) -> None:
-    """Of a query and a document, counted one by one."""
+    """They are counted one by one for each query and document; empty documents count, too."""
     _, batch = synthetic_batch(20)
     documents = [set(batch.columns[batch.row_numbers() == row].tolist()) for row in range(20)]
     products = [len(query & document) for query in documents[:2] for document in documents]

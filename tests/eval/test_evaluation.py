@@ -160,6 +160,14 @@ def test_a_run_and_qrels_that_cannot_be_evaluated_are_an_error(run: dict, qrels:
         evaluate(run, qrels)
 
 
+def test_excluded_documents_leave_a_ranking() -> None:
+    """Their grade is -100, by which ir_datasets marks what BRIGHT excludes; a lower grade is not relevant."""
+    qrels = {"1": {"self": -100, "a": 1, "b": -1}, "2": {"self": -100}}
+    run = {"1": {"self": 3.0, "a": 2.0, "b": 1.0}, "2": {"self": 1.0}}
+    assert evaluate(run, qrels, ["P@1"]).per_query == {"P@1": {"1": 1}}
+    assert evaluate({"1": {"self": 3.0, "b": 1.0}, "3": {"a": 1.0}}, qrels, ["P@1"]).mean == {"P@1": 0}
+
+
 def test_systems_are_compared_by_the_measures_that_all_datasets_have(tmp_path: Path) -> None:
     """A program evaluates systems as the command does: fairness, of the queries whose language is known, included."""
     for name, query in (("known", "sw-q"), ("unknown", "q")):

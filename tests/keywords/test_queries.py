@@ -72,6 +72,16 @@ def test_lucene_reads_hostile_words_as_data(parse: Callable[[str], Any]) -> None
         assert re.fullmatch(r'\(contents:"[^"()]+"\)\^0\.7 \(contents:river\)\^0\.5', parse(query).toString()), query
 
 
+def test_solr_reads_hostile_words_as_data() -> None:
+    """Its standard parser and edismax add local parameters, embedded queries and comments, none of them in quotes.
+
+    Outside of quotes there are letters, digits, boosts and OR; within them, a quote or a backslash only if escaped.
+    """
+    clause = r'(?:(?!(?:and|or|not|to)\b)[a-z0-9]+|"(?:[^"\\]|\\["\\])*")\^[0-9.]+'
+    for query in [*queries("lucene"), write_query([("to", 0.7), ("not", 0.5), ("{!func}x", 0.1)], "lucene")]:
+        assert re.fullmatch(rf"{clause}(?: OR {clause})*", query), query
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize("language", ["query_string", "bool"])
 def test_opensearch_reads_hostile_words_as_data(opensearch: Cluster, language: str) -> None:

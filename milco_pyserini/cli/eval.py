@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
-from milco_pyserini.errors import Message, MilcoError, ParameterError, validate_name, validate_unique
+from milco_pyserini.errors import Message, MilcoError, Parameter, ParameterError, validate_name, validate_unique
 from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.measures import EXAMPLES
 from milco_pyserini.eval.report import FORMATS
@@ -58,7 +58,10 @@ class EvalOptions:
     names: tuple[str, ...] = option((), metavar="NAME", help="of the systems (default: of files or directories)")
     per_query: bool = option(False, help="a row for each query too")
     effects: bool = option(
-        False, excludes=("per_query",), help="means and gains with 95 % intervals, effect sizes and p-values"
+        False,
+        excludes=("per_query",),
+        requires=Parameter("test", tuple(TESTS)),
+        help="means and gains with 95 % intervals, effect sizes and p-values",
     )
     efficiency: bool = option(False, help="add mean terms and FLOPs, of the index and topics in a run's record")
     baseline: str | None = option(None, metavar="NAME", help="system to test against (default: the first)")
@@ -193,14 +196,12 @@ def _systems(options: EvalOptions) -> dict[str, tuple[Path, ...]]:
     firsts = [str(group[0]) for group in groups]
     shorten = _stem if size == 1 else lambda path: Path(path).absolute().parent.name
     names = options.names or _short_names(firsts, shorten)
-    if not options.names:
-        validate_unique("system", names, "Name each by --names.")
     if options.baseline is not None:
         validate_name("baseline", options.baseline, names)
     systems: dict[str, tuple[Path, ...]] = {}
     for name, group in zip(names, groups, strict=True):
         systems[name] = systems.get(name, ()) + group
-        validate_unique("run", systems[name][::size], f"Runs with the name {name} are seeds of one system.")
+        validate_unique("run", systems[name][::size], "Name each by --names: runs of one name are its seeds.")
     return systems
 
 

@@ -28,8 +28,8 @@ def search_costs(path: Path) -> dict[str, float]:
         if len(record.indexes) != 1 or record.topics is None:
             raise MilcoError("it has no record of a search of one index")
         searched, named = record.indexes[0], record.topics
-        options = {name: record.options.get(name) for name in ("encoder", "query_encoder", "alpha")}
-        with Searcher.open(searched.name, **options) as searcher:
+        encoder, alpha, other = (record.options.get(name) for name in ("encoder", "alpha", "query_encoder"))
+        with Searcher.open(searched.name, encoder, alpha=alpha, query_encoder=other) as searcher:
             index, engine = searcher.index, searcher.engine_searcher
             topics = read_topics(named.name, index, searcher.indexes[0].options)
             if (searched.generation, named.digest) != (index.generation, topics.record().digest):

@@ -12,7 +12,7 @@ from functools import reduce
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import counted
 from milco_pyserini.errors import MilcoError, shown
@@ -30,7 +30,6 @@ HELD_OUT = 0.1
 EXCLUDED = -100
 # Options in which runs of one system with several seeds may differ.
 _OF_SEEDS = {"encoder", "query_encoder", "device", "dtype", "threads", "batch_size"}
-T = TypeVar("T")
 Run = Mapping[str, Mapping[str, float]]
 QrelsMapping = Mapping[str, Mapping[str, int]]
 
@@ -65,31 +64,29 @@ class Evaluation:
         return tuple(next(iter(self.per_query.values()), ()))
 
 
-def differing_options(runs: Iterable[Evaluation]) -> list[str]:
+def differing_options(runs: Sequence[Evaluation]) -> list[str]:
     """Return the options in which runs differ, of those that have a record."""
-    values: dict[str, set[str]] = {}
-    for run in runs:
-        for name, value in run.options.items():
-            values.setdefault(name, set()).add(option_text(value))
-    return [name for name, texts in values.items() if len(texts) > 1]
+    names = dict.fromkeys(name for run in runs for name in run.options)
+    return [name for name in names if len({option_text(run.options[name]) for run in runs if name in run.options}) > 1]
 
 
 def mean_of_seeds(runs: Sequence[Evaluation]) -> Evaluation:
     """Return means over runs of one system with several seeds. Raises MilcoError if they were searched differently."""
-    first = runs[0]
-    if len(runs) == 1:
-        return first
     if differing := [name for name in differing_options(runs) if name not in _OF_SEEDS]:
         raise MilcoError(f"runs that differ in {', '.join(differing)} are not seeds of a system: give them other names")
-    per_query = {
-        measure: {query: fmean(run.per_query[measure][query] for run in runs) for query in values}
-        for measure, values in first.per_query.items()
-    }
-    seeds = {measure: tuple(run.mean[measure] for run in runs) for measure in first.mean}
-    means = {measure: fmean(values) for measure, values in seeds.items()}
-    options = {name: value for name, value in first.options.items() if name not in _OF_SEEDS}
-    costs = {name: fmean(run.costs.get(name, nan) for run in runs) for name in first.costs}
-    return Evaluation(means, per_query, options=options, seeds=seeds, costs=costs)
+    first, seeds = runs[0], {measure: tuple(run.mean[measure] for run in runs) for measure in runs[0].mean}
+    return Evaluation(
+        mean={measure: fmean(values) for measure, values in seeds.items()},
+        per_query={
+            measure: {query: fmean(run.per_query[measure][query] for run in runs) for query in values}
+            for measure, values in first.per_query.items()
+        },
+        unanswered=tuple(sorted(set().union(*(run.unanswered for run in runs)))),
+        unjudged=max(run.unjudged for run in runs),
+        options={name: value for name, value in first.options.items() if name not in _OF_SEEDS},
+        seeds=seeds,
+        costs={name: fmean(run.costs.get(name, nan) for run in runs) for name in first.costs},
+    )
 
 
 def evaluate(
@@ -123,7 +120,7 @@ def evaluate(
         from milco_pyserini.corpora import open_qrels
 
         qrels = open_qrels(str(qrels))
-    judged = {query: _evaluable(query, kept) for query, grades in qrels.items() if (kept := _included(grades, grades))}
+    judged = {query: _evaluable(query, left) for query, grades in qrels.items() if (left := _included(grades, grades))}
     answered = {query: kept for query, scores in run.items() if (kept := _included(scores, qrels.get(query, {})))}
     rankings = {query: ranking(answered[query]) for query in answered.keys() & judged.keys()}
     if not judged or not answered:
@@ -161,7 +158,7 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
     return [docid for _, docid in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
-def _included(values: Mapping[str, T], grades: Mapping[str, int]) -> Mapping[str, T]:
+def _included(values: Mapping[str, Any], grades: Mapping[str, int]) -> Mapping[str, Any]:
     """Return the values of documents that are not excluded from the evaluation of a query."""
     if EXCLUDED not in grades.values():
         return values
@@ -173,15 +170,12 @@ def _evaluable(query: str, grades: Mapping[str, int]) -> dict[str, int]:
     for docid, grade in grades.items():
         if not isinstance(grade, int):
             raise MilcoError(f"query {shown(query)}, document {shown(docid)}: the grade {grade!r} is not an integer")
-    highest, lowest = max(grades.values()), min(grades.values())
-    if highest > MAX_GRADE or lowest < -MAX_GRADE:
-        grade = highest if highest > MAX_GRADE else lowest
-        raise MilcoError(
-            f"query {shown(query)} has a grade of {grade}: grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}"
-        )
+        if abs(grade) > MAX_GRADE:
+            rule = f"grades are from {-MAX_GRADE:,} to {MAX_GRADE:,}"
+            raise MilcoError(f"query {shown(query)} has a grade of {grade}: {rule}")
     # pytrec_eval never returns from nDCG, and trec_eval refuses Bpref, if all grades of a query are negative. A
     # non-relevant document that no run can contain helps both: the values are 0, as they must be.
-    return {**grades, "": 0} if highest < 0 else dict(grades)
+    return {**grades, "": 0} if max(grades.values()) < 0 else dict(grades)
 
 
 def _compute(

@@ -7,7 +7,7 @@ from math import nan
 from operator import sub
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
@@ -15,9 +15,6 @@ from milco_pyserini.eval.costs import COSTS
 from milco_pyserini.eval.evaluation import DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, differing_options, evaluate
 from milco_pyserini.eval.report import ALPHA, DIGITS, ReportTable, render
 from milco_pyserini.io.runs import option_text
-
-if TYPE_CHECKING:
-    import numpy as np
 
 NO_TEST = "none"
 TESTS = {"t": "paired t-test", "wilcoxon": "Wilcoxon signed-rank test", "randomization": "randomization test"}
@@ -67,21 +64,18 @@ def paired_test(test: str, first: Sequence[float], second: Sequence[float]) -> f
         return float(stats.ttest_rel(second, first).pvalue)
 
 
-def bootstrap_interval(samples: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % confidence interval of the mean of samples' means, by a percentile bootstrap of each.
+def bootstrap_interval(samples: Sequence[Sequence[float]]) -> list[float] | list[None]:
+    """Return low and high end of the 95 % interval of the mean of samples' means, by a percentile bootstrap of each.
 
-    samples: values of the queries of each dataset. None for both ends if one has fewer than two. The seed is fixed.
+    samples: values of the queries of each dataset; None for both ends if one has fewer than two. The seed is fixed.
     """
     from scipy import stats
 
-    def mean(*drawn: "np.ndarray", axis: int) -> "np.ndarray":
-        return sum(values.mean(axis) for values in drawn) / len(drawn)
-
     if min(map(len, samples)) < 2:
-        return None, None
+        return [None, None]
     options: dict[str, Any] = {"confidence_level": CONFIDENCE, "method": "percentile", "batch": 500, "random_state": 0}
-    low, high = stats.bootstrap(samples, mean, **options).confidence_interval
-    return float(low), float(high)
+    found = stats.bootstrap(samples, lambda *drawn, axis: sum(one.mean(axis) for one in drawn) / len(drawn), **options)
+    return list(map(float, found.confidence_interval))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -94,14 +88,9 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def bonferroni(p: Sequence[float]) -> list[float]:
-    """Return p-values times their number, at most 1."""
-    return [min(1.0, value * len(p)) for value in p]
-
-
 CORRECTIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
     "holm": holm,
-    "bonferroni": bonferroni,
+    "bonferroni": lambda p: [min(1.0, value * len(p)) for value in p],
     "none": list,
 }
 
@@ -193,10 +182,10 @@ class RunComparison:
         extras = list(dict.fromkeys(name for system in self.systems for name in self._extra(system, self.datasets)))
 
         def add(dataset: str, query: str, system: str, values: Iterable[float | None]) -> None:
-            labels = zip((dataset, query, system), chosen, strict=True)
-            runs = [self.results[system][dataset]] if dataset in self.datasets else self.results[system].values()
-            made = ["/".join({option_text(run.options.get(name)): None for run in runs}) or "-" for name in options]
             names = [dataset] if dataset in self.datasets else self.datasets
+            labels = zip((dataset, query, system), chosen, strict=True)
+            runs = [self.results[system][name] for name in names]
+            made = ["/".join({option_text(run.options.get(name)): None for run in runs}) or "-" for name in options]
             extra = self._extra(system, names) if query == "all" else {}
             rows.append([*(label for label, is_shown in labels if is_shown), *made, *values, *map(extra.get, extras)])
 

@@ -73,8 +73,7 @@ def evaluate_systems(
                     raise MilcoError(f"{path} against {name}: " + error.message, error.hint) from None
                 log(f"{path} against {name}: {_summary(evaluation, with_peer)}")
                 if benchmark := read_trained_on(path):
-                    what = f"was trained on data of {benchmark}: these are not figures of unseen data"
-                    warn(f"the encoder of {path} {what}")
+                    warn(f"the encoder of {path} was trained on data of {benchmark}: figures are not of unseen data")
                 if not any(run[query].keys() & grades.keys() for query, grades in qrels.items() if query in run):
                     query = next(query for query in run if query in qrels)
                     docids = [shown(next(iter(by_query[query]))) for by_query in (run, qrels)]
@@ -85,7 +84,7 @@ def evaluate_systems(
                             evaluation.per_query[measure] = values
                             evaluation.mean[measure] = sum(values.values()) / len(values)
                 seeds.append(replace(evaluation, costs=search_costs(path)) if efficiency else evaluation)
-            results[system][dataset] = mean_of_seeds(seeds)
+            results[system][dataset] = mean_of_seeds(seeds) if len(seeds) > 1 else seeds[0]
     # Systems are compared by the same measures on all datasets.
     common = set.intersection(*({*one.mean} for evaluations in results.values() for one in evaluations.values()))
     for evaluations in results.values():

@@ -128,11 +128,11 @@ def test_ranks_that_contradict_scores_are_reported(command: Callable[..., Outcom
         (["--run", "gone.txt", "--qrels", "gone", "-m", "nDGC@10"], "did you mean 'nDCG@10'"),
         (["--run", "good.txt", "bad.txt", "good.txt", *TWO_QRELS], "3 runs cannot be paired"),
         (["--run", "good.txt", "bad.txt", "--qrels", "ar.qrels", "ar.qrels"], "--qrels ar.qrels is given twice"),
-        (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "good.txt is given twice. Name each by --names."),
+        (["--run", "good.txt", "good.txt", "--qrels", "ar.qrels"], "run good.txt is given twice. Name each by --names"),
         (["--run", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b"], "--names has 2 names"),
         (
             ["--run", "bad.txt", "good.txt", "good.txt", "--qrels", "ar.qrels", "--names", "a", "b", "b"],
-            "run good.txt is given twice. Runs with the name b are seeds of one system.",
+            "run good.txt is given twice. Name each by --names: runs of one name are its seeds.",
         ),
         (
             ["--run", "good.txt", "--qrels", "ar.qrels", "--effects", "--per-query"],

@@ -37,11 +37,14 @@ def search_costs(path: Path) -> dict[str, float]:
             queries = topics.vectors or [query for (query,) in searcher.encode(topics.texts or [], SearchRequest())]
             numbers = map(TermImpacts(engine, index).query, queries)
             terms = Counter(term for query in numbers for term, number in query.items() if number)
-            hits = engine.rank([{term: 1 / index.manifest.query_scale} for term in terms], SearchRequest(1))
+            singles, best = [{term: 1 / index.manifest.query_scale} for term in terms], SearchRequest(1)
+            # An engine that does not count is asked once.
+            counts = any(hits.total is not None for hits in engine.rank(singles[:1], best))
+            totals = [hits.total or 0 for hits in engine.rank(singles, best)] if counts else [nan] * len(terms)
     except MilcoError as error:
         log(f"{path}: {', '.join(COSTS)} are not known: {error.message}")
         return {}
     passages = index.manifest.documents + index.manifest.empty_documents
-    products = sum(map(mul, terms.values(), (nan if best.total is None else best.total for best in hits)))
+    products = sum(map(mul, terms.values(), totals))
     values = terms.total() / len(queries), index.manifest.postings / passages, products / len(queries) / passages
     return dict(zip(COSTS, values, strict=True))

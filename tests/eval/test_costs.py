@@ -1,8 +1,10 @@
 """Mean terms and FLOPs next to the measures, from what the record of a run names."""
 
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic_stores import synthetic_batch, write_store
 
@@ -10,6 +12,9 @@ from milco_pyserini.cli.eval import main as evaluate_command
 from milco_pyserini.cli.search import main
 from milco_pyserini.eval.costs import search_costs
 from milco_pyserini.index import Index, build_index, find_engine
+from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import EngineSearcher
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import open_store
 
 DOCUMENTS = {"d1": "The Nile is a river.", "d2": "Bell patented the telephone.", "d3": "Ein Fluss in Afrika."}
@@ -67,6 +72,21 @@ def test_costs_are_columns_next_to_the_measures(
         f"{other}: QueryTerms, PassageTerms, FLOPs are not known: it has no record of a search of one index"
         in shown.err
     )
+
+
+def test_an_engine_that_does_not_count_has_no_flops(
+    search: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for one term only; mean terms are known."""
+    path, asked = search(), []
+
+    def rank(_: EngineSearcher, queries: list, request: SearchRequest) -> list[Hits]:
+        asked.append(len(queries))
+        return [Hits([], np.empty(0, np.float32)) for _ in queries]
+
+    monkeypatch.setattr(EngineSearcher, "rank", rank)
+    costs = search_costs(path)
+    assert costs["QueryTerms"] > 0 and isnan(costs["FLOPs"]) and asked == [1]
 
 
 def test_texts_are_encoded_again_by_the_encoder_of_the_search(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ GROUPS = {
     },
     "Research": {
         "train": "train a model: SAP on bitext, SCT on retrieval data",
+        "upstream": "write the files by which Pyserini and Anserini reproduce a run",
     },
     "Setup": {
         "demo": "run the pipeline on the embedded sample",

@@ -170,9 +170,10 @@ def command(options: UpstreamOptions) -> None:
         topics = {run.names["topics"]: _write_topics(run, directory / "eval" / "topics") for run in runs}
         write_json(directory / "eval" / "topics.json", topics)
         url = options.url or (options.output.resolve() / "archives").as_uri()
-        for run in runs:
-            _write_index(run, directory, url.rstrip("/"))
-        _render("condition.yaml", directory / "pyserini" / "2cr" / f"{runs[0].model}.yaml", runs=runs)
+        indexes = [_write_index(run, directory, url.rstrip("/")) for run in runs]
+        write_json(directory / "prebuilt-indexes" / "lucene" / f"{runs[0].model}-impact.json", indexes)
+        conditions = [(run, run.conditions()) for run in runs]
+        _render("condition.yaml", directory / "pyserini" / "2cr" / f"{runs[0].model}.yaml", runs=conditions)
         files = [file.to_json() for file in describe_files(directory, list_files(directory))]
         records = [run.record.to_json() for run in runs]
         write_checked(directory / MANIFEST, {"upstream": __version__, "runs": records, "files": files})
@@ -194,8 +195,8 @@ def _write_topics(run: MeasuredRun, directory: Path) -> Mapping[str, str]:
     return {"path": path.name, "reader_class": "io.anserini.search.topicreader.TsvStringTopicReader"}
 
 
-def _write_index(run: MeasuredRun, directory: Path, url: str) -> None:
-    """Write the archive of an index, its record and README, and Anserini's configuration, which has its counts."""
+def _write_index(run: MeasuredRun, directory: Path, url: str) -> Mapping[str, Any]:
+    """Write the archive of an index, its README, and Anserini's configuration with its counts; return its record."""
     name = f"lucene-inverted.{run.names['index']}.{run.record.date[:10].replace('-', '')}.{run.index.generation[:6]}"
     index, archive = directory / name, directory / "archives" / f"{name}.tar.gz"
     for place in (index, archive.parent):
@@ -220,12 +221,12 @@ def _write_index(run: MeasuredRun, directory: Path, url: str) -> None:
         **{field: stats[field] for field in ("total_terms", "documents", "unique_terms")},
         "corpus_index": run.names["dataset"],
     }
-    write_json(directory / "prebuilt-indexes" / "lucene" / f"{run.names['index']}-impact.json", [record])
     values = {"run": run, "vectors": run.index.vectors, "stats": stats, "metrics": METRICS, "archive": record}
     _render("README.md", directory / "pyserini" / "resources" / "index-metadata" / f"{name}.README.md", **values)
     anserini = directory / "anserini" / "src" / "main" / "resources" / "reproduce" / "from-document-collection"
     _render("config.yaml", anserini / "configs" / f"{run.names['index']}.yaml", **values)
     _render("docgen.template", anserini / "docgen" / f"{run.names['index']}.template", **values)
+    return record
 
 
 def _optimize(index: Path) -> Mapping[str, int]:

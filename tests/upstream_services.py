@@ -30,6 +30,8 @@ urllib.request.urlopen, urllib.request.urlretrieve = map(redirected, (urllib.req
 from milco_pyserini.integrations.pyserini import start_java
 start_java()
 """
+# Topics and qrels for which Anserini's jar has other names.
+ALIASED = ("msmarco-passage.dev-subset", "msmarco-doc-dev")
 # Java asks this machine for https addresses, without encryption, as it would ask a proxy.
 DRIVER = """
 import os, sys
@@ -88,8 +90,8 @@ def served_files(written: Path, topics: Path, qrels: Path, name: str) -> dict[st
     listing = [{"name": record.name, "type": "file", "download_url": f"https://local/{record.name}"}]
     lists = {
         "lucene": listing,
-        "topics.json": own | {name: {"path": topics.name, "reader_class": reader}},
-        "qrels.json": {name: qrels.name},
+        "topics.json": own | {key: {"path": f"topics.{key}.tsv", "reader_class": reader} for key in (name, *ALIASED)},
+        "qrels.json": {key: f"qrels.{key}.txt" for key in (name, *ALIASED)},
         "topics-aliases.json": {},
         "qrels-aliases.json": {},
     }

@@ -30,7 +30,7 @@ NAME = "miracl-v1.0-sw-dev"
 INDEX = "miracl-v1.0-sw.milco-650m"
 LANGUAGES = ("de", "sw")
 # Documents and topics of each language.
-DOCUMENTS, TOPICS = 15, 8
+DOCUMENTS, TOPICS = 8, 6
 
 pytestmark = pytest.mark.integration
 newest = pytest.mark.skipif(

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pyserini
+
 from milco_pyserini import jvm
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +27,8 @@ def redirected(method):
         return method(url, *arguments, **options)
     return call
 
-urllib.request.urlopen, urllib.request.urlretrieve = map(redirected, (urllib.request.urlopen, urllib.request.urlretrieve))
+urllib.request.urlopen = redirected(urllib.request.urlopen)
+urllib.request.urlretrieve = redirected(urllib.request.urlretrieve)
 from milco_pyserini.integrations.pyserini import start_java
 start_java()
 """

@@ -20,26 +20,26 @@ import unittest
 from pyserini.encode import MilcoDocumentEncoder, MilcoQueryEncoder
 
 # The directory milco_pyserini/resources/milco-mini of the package milco-pyserini.
-MODEL = os.environ['MILCO_MODEL']
+MODEL = os.environ["MILCO_MODEL"]
 
 
 class TestEncodeMilco(unittest.TestCase):
     def test_milco_query_encoder(self):
-        weights = MilcoQueryEncoder(MODEL).encode('information retrieval')
+        weights = MilcoQueryEncoder(MODEL).encode("information retrieval")
 
-        self.assertEqual(weights['information'], 109)
-        self.assertEqual(weights['data'], 54)
-        self.assertEqual(weights['retrieval'], 49)
-        self.assertEqual(weights['m_trie'], 41)
-        self.assertEqual(weights['m_▁information'], 33)
+        self.assertEqual(weights["information"], 109)
+        self.assertEqual(weights["data"], 54)
+        self.assertEqual(weights["retrieval"], 49)
+        self.assertEqual(weights["m_trie"], 41)
+        self.assertEqual(weights["m_▁information"], 33)
 
     def test_milco_document_encoder(self):
-        encoder = MilcoDocumentEncoder(MODEL, device='cpu')
-        first, second = encoder.encode(['Penicillin ist ein Antibiotikum.', ''], titles=['Medizin', ''])
+        encoder = MilcoDocumentEncoder(MODEL, device="cpu")
+        first, second = encoder.encode(["Penicillin ist ein Antibiotikum.", ""], titles=["Medizin", ""])
 
-        self.assertIn('m_▁Medizin', first)
+        self.assertIn("m_▁Medizin", first)
         self.assertEqual(second, {})
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     unittest.main()

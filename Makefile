@@ -146,7 +146,7 @@ $(VENV)-ciff/installed: | python
 
 # Pyserini 2.4 needs Python 3.12 and transformers 5: an environment of its own, without constraints.
 pyserini-2: $(VENV)-pyserini-2/installed
-	$(VENV)-pyserini-2/bin/python -m pytest -n auto --dist loadfile tests/integrations/test_pyserini.py tests/contract \
+	$(VENV)-pyserini-2/bin/python -m pytest -n auto --dist loadfile tests/integrations/test_pyserini.py tests/integrations/test_upstream.py tests/contract \
 		tests/index/test_index_lucene.py tests/index/test_index_java.py \
 		tests/search/test_fusion.py tests/cli/test_doctor.py \
 		'tests/test_docs.py::test_commands_print_the_shown_output[pyserini.md]'

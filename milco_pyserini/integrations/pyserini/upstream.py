@@ -98,13 +98,13 @@ class MeasuredRun:
     def conditions(self) -> Mapping[str, str]:
         """Return the names of Pyserini's conditions, with the end of their topics' name and their encoder."""
         model, about, query = self.names["model"], self.index.vectors, self.record.indexes[0].query_encoder or {}
-        plan = about.scale, about.views, about.lowercase, about.english_prefix, query.get("alpha")
-        is_usual = plan == (100.0, list(VIEWS), False, "", None) and query.get("encoder") == about.encoder
-        # Upstream's encoder has no options: a condition with it would have other figures.
+        plan = about.scale, about.views, about.dtype, about.lowercase, about.english_prefix, query.get("alpha")
+        is_usual = plan == (100.0, list(VIEWS), "float32", False, "", None) and query.get("encoder") == about.encoder
+        # Upstream's encoder has no options: with others, a condition would have other figures.
         cached = {f"{model}-cached": f".{model} --pretokenized"}
         if is_usual and re.fullmatch(r"[\w./-]*milco[\w./-]*", about.encoder or ""):
             return {model: f" --encoder {about.encoder}", **cached}
-        log(f"{self.path}: only with encoded topics; upstream's encoder lacks {about.encoder}, or options of this run")
+        log(f"{self.path}: only with encoded topics, because upstream's encoder has no {about.encoder} or other options")
         return cached
 
     def write_topics(self, path: Path) -> None:

@@ -104,7 +104,7 @@ class MeasuredRun:
         cached = {f"{model}-cached": f".{model} --pretokenized"}
         if is_usual and re.fullmatch(r"[\w./-]*milco[\w./-]*", about.encoder or ""):
             return {model: f" --encoder {about.encoder}", **cached}
-        log(f"{self.path}: only with encoded topics, because upstream's encoder has no {about.encoder} or other options")
+        log(f"{self.path}: only with encoded topics; upstream's encoder has no {about.encoder}, or other options")
         return cached
 
     def write_topics(self, path: Path) -> None:

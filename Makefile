@@ -149,12 +149,13 @@ pyserini-2: $(VENV)-pyserini-2/installed
 	$(VENV)-pyserini-2/bin/python -m pytest -n auto --dist loadfile tests/integrations/test_pyserini.py tests/integrations/test_upstream.py tests/contract \
 		tests/index/test_index_lucene.py tests/index/test_index_java.py \
 		tests/search/test_fusion.py tests/cli/test_doctor.py \
+		tests/test_benchmarks.py::test_engines_have_one_effectiveness_in_lsr_benchmark \
 		'tests/test_docs.py::test_commands_print_the_shown_output[pyserini.md]'
 
 $(VENV)-pyserini-2/installed: setup.cfg
 	$(PYTHON312) -m venv --clear $(VENV)-pyserini-2
 	$(VENV)-pyserini-2/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dense,ir-datasets,parquet,serve]' \
-		'pyserini>=2.4,<3' hypothesis pytest pytest-xdist
+		'pyserini>=2.4,<3' hypothesis lsr-benchmark pytest pytest-xdist
 	touch $@
 
 # An environment counts as installed by a stamp, which goes before anything is changed and comes back when all is

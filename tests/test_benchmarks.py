@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 import pytest
 
+from milco_pyserini.cli.main import main
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.data.retrieval import RetrievalExample
 
@@ -432,3 +433,22 @@ def test_a_second_run_on_a_manual_only_encodes_queries(
     assert len(rows) == 2 * 11 and rows["titles, balanced, nDCG@10"]["BM25"] == ""
     assert float(rows["sentences, own language, en, nDCG@10"]["BM25"]) > 0.5
     assert all(row["both views"] == row["pivot view"] for row in tables[2])
+
+
+@pytest.mark.integration
+def test_engines_have_one_effectiveness_in_lsr_benchmark(
+    load: Load, collection: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """lsr-benchmark evaluates a run of each engine, on vectors in its layout."""
+    pytest.importorskip("lsr_benchmark", reason="needs lsr-benchmark: make pyserini-2")
+    for kind, source in (("corpus", "corpus.en.jsonl.gz"), ("topics", "queries.en.tsv")):
+        assert main(["encode", f"--{kind}", str(collection / source), *ENCODER, "--output", str(tmp_path / kind)]) == 0
+    stores = ["--vectors", str(tmp_path / "corpus"), "--topics", str(tmp_path / "topics")]
+    output, qrels = tmp_path / "lsr", str(collection / "qrels.en.txt")
+    assert load("lsr_engines").main([*stores, "--qrels", qrels, "--output", str(output), "--k", "10"]) == 0
+    (line,) = [line for line in capfd.readouterr().out.splitlines() if line.startswith("nDCG@10")]
+    first, second = line.split()[1:]
+    assert first == second and float(first) > 0.5
+    runs = [gzip.decompress((output / engine / "run.txt.gz").read_bytes()) for engine in ("lucene", "exact")]
+    found = [[line.split()[:4] for line in run.splitlines()] for run in runs]
+    assert found[0] == found[1]

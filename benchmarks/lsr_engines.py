@@ -1,4 +1,4 @@
-"""Run our engines as approaches of lsr-benchmark (PyPI), on vectors of ours; it measures effectiveness and time.
+"""Run our engines as approaches of lsr-benchmark (PyPI), on our vectors: it measures effectiveness and time.
 
 pip install lsr-benchmark
 python benchmarks/lsr_engines.py --vectors vectors/sample --topics vectors/sample.topics --qrels sample --output lsr

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import orjson
@@ -30,6 +31,7 @@ from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.search import Searcher
 from milco_pyserini.sparse import open_store
+from milco_pyserini.sparse.store import VectorStore
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def write_dataset(options: LsrEnginesOptions, dataset: Path) -> None:
     """Write documents and queries, of which engines only read the ids, and qrels."""
     dataset.mkdir(parents=True)
     ids = [docid for docid, _ in open_store(options.vectors).vectors()]
-    lines = [orjson.dumps({"doc_id": docid, "default_text": "", "segments": []}) + b"\n" for docid in ids]
-    (dataset / "corpus.jsonl.gz").write_bytes(gzip.compress(b"".join(lines)))
+    documents = [orjson.dumps({"doc_id": docid, "default_text": "", "segments": []}) + b"\n" for docid in ids]
+    (dataset / "corpus.jsonl.gz").write_bytes(gzip.compress(b"".join(documents)))
     topics = [topic for topic, _ in open_store(options.topics).vectors()]
     write_lines(dataset / "queries.jsonl", ({"qid": topic, "query": topic} for topic in topics))
     qrels = open_qrels(options.qrels).items()
@@ -73,15 +75,17 @@ def write_dataset(options: LsrEnginesOptions, dataset: Path) -> None:
 def write_embeddings(store: Path, directory: Path) -> None:
     """Write the impacts of a vector store as CSR, and its ids."""
     directory.mkdir(parents=True)
-    opened = open_store(store)
-    ids, pointers, columns, impacts = [], [0], [], []
+    opened = cast(VectorStore, open_store(store))
+    known = opened.vocabulary.columns
+    ids: list[str] = []
+    pointers, columns, impacts = [0], list[int](), list[int]()
     for name, vector in opened.vectors():
         ids.append(name)
-        columns += [opened.vocabulary.columns[term] for term in vector]
+        columns += [known[term] for term in vector]
         impacts += vector.values()
         pointers.append(len(columns))
-    arrays = {"indices": np.array(columns), "data": np.array(impacts), "indptr": np.array(pointers)}
-    np.savez(directory / f"{directory.name}-embeddings.npz", **arrays)
+    path = directory / f"{directory.name}-embeddings.npz"
+    np.savez(path, indices=np.array(columns), data=np.array(impacts), indptr=np.array(pointers))
     (directory / f"{directory.name}-ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
 
 

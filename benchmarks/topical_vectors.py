@@ -14,6 +14,10 @@ Both views have the lengths and weights of the sample's vectors (milco-mini): a 
 terms on average, a query 27 and 11. Each text has one of LANGUAGES languages, and a source term for every pivot term in
 each: half of a text's source terms are from its topic, the rest from the vocabulary of its language.
 
+Vectors of milco-mini 4 (mini_batch) have 210 terms a passage, the 96 strongest of the pivot view and 114 source terms,
+and 48 a query, 32 and 16: its limits, for passages of 100 tokens or more. Their weights have the quantiles of those of
+the sample; a source weight is the idf of its term, as in the model, so the terms of many documents weigh least.
+
 Long documents, for pruning, are drawn in the same way, but drop only up to 30 % of more draws. They have 290 to 440
 terms, 264 of them in the pivot view on average. There the 30 strongest have .33 of the weight and 100 have .71; in the
 sample's pivot view, of 135 terms on average, .48 and .93.
@@ -51,6 +55,9 @@ LANGUAGES = 13
 DOCUMENT_VIEWS, QUERY_VIEWS = (262, 92), (40, 17)
 _PIVOT_SIZE = 0.66
 LONG_VIEWS, LONG_DROPPED = (400, 140), 0.3
+# Draws of vectors of milco-mini 4, its limits of pivot terms, and the size of its weights.
+MINI_DOCUMENT, MINI_QUERY = (200, 144, 96), (76, 19, 32)
+_MINI_SIZE, _IDF_SIZE, _LEAST_IDF = 0.4, 0.045, 4.0
 
 _OFFSET = 20
 # Above 1: the first terms of a topic are drawn more often than its last.
@@ -137,6 +144,15 @@ def topical_batch(
         weights = [_PIVOT_SIZE * view for view in weights] + [random.gamma(5.5, 0.14, (documents, source_draws))]
     kept = random.random((documents, draws + source_draws)) >= dropped * random.random((documents, 1))
     return _as_batch(np.concatenate(columns, 1), np.concatenate(weights, 1), kept)
+
+
+def mini_batch(random: np.random.Generator, documents: int, draws: int, source_draws: int, limit: int) -> SparseBatch:
+    """Return vectors of the size and weights of milco-mini 4: the `limit` strongest pivot terms, and source terms."""
+    batch = topical_batch(random, documents, draws, source_draws, dropped=LONG_DROPPED)
+    batch = PruningRule("top-k", limit, "pivot")(replace(batch, english_size=TERMS))
+    shares = np.diff(_language()[0], prepend=0)[batch.columns % TERMS]
+    weights = np.where(batch.columns < TERMS, _MINI_SIZE * batch.weights, -_IDF_SIZE * (np.log(shares) + _LEAST_IDF))
+    return replace(batch, weights=weights.astype(np.float32))
 
 
 def nearest_topics(batch: SparseBatch) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 python benchmarks/cluster_curve.py --url http://localhost:9200
 
-Each size is an index of its own, of one shard, which begins with the passages of the smaller ones; the same index is split
+Each size is an index of its own, of one shard, which begins as a clone of the next smaller one; the same index is split
 into four shards. All are merged into one segment a shard. The vectors are those of topical_vectors.py with the sizes of
 milco-mini 4: 210 terms a passage, 48 a query. Indexes that exist are used, so that a fill can be a run of its own
 (--fill); --delete deletes them at the end.
@@ -102,8 +102,8 @@ class Curve:
         self._access, self._target = Access((url,)), OpenSearchTarget()
         self.rest = self._server("_").client
 
-    def fill(self, documents: int) -> str:
-        """Return the index of one shard, which is filled if it does not exist."""
+    def fill(self, documents: int, smaller: int = 0) -> str:
+        """Return the index of one shard, which is made if it does not exist: a clone of a smaller one, and more."""
         name = f"curve_{documents}"
         server = self._server(name)
         stated = server.stated()
@@ -111,11 +111,15 @@ class Curve:
             return name
         if stated is not None:
             raise MilcoError(f"{name} is incomplete: delete it")
-        server.shards, server.replicas = 1, 0
-        server.create(f">{STATEMENT}")
-        progress, pending = Progress("passages", documents), []
+        if smaller:
+            self._copy("_clone", f"curve_{smaller}", name, 1)
+            server.state(f">{STATEMENT}")
+        else:
+            server.shards, server.replicas = 1, 0
+            server.create(f">{STATEMENT}")
+        progress, pending = Progress("passages", documents - smaller), []
         with ThreadPoolExecutor(server.writers) as pool:
-            for part in range(0, documents, PART):
+            for part in range(smaller, documents, PART):
                 batch = mini_batch(np.random.default_rng((0, part // PART)), PART, *MINI_DOCUMENT)
                 vectors = list(self._vectors(batch, f"doc{part}_"))[: documents - part]
                 for sent in pending:
@@ -138,11 +142,14 @@ class Curve:
             return name
         other = f"{name}_{shards}"
         if self.rest.find(f"/{other}", Any) is None:
-            self.rest.request("PUT", f"/{name}/_settings", Any, {"index.blocks.write": True})
-            settings = {"index.number_of_shards": shards, "index.blocks.write": None}
-            self.rest.request("POST", f"/{name}/_split/{other}?wait_for_active_shards=all", Any, {"settings": settings})
+            self._copy("_split", name, other, shards)
             self._merge(other)
         return other
+
+    def _copy(self, how: str, name: str, other: str, shards: int) -> None:
+        self.rest.request("PUT", f"/{name}/_settings", Any, {"index.blocks.write": True})
+        settings = {"index.number_of_shards": shards, "index.blocks.write": None}
+        self.rest.request("POST", f"/{name}/{how}/{other}?wait_for_active_shards=all", Any, {"settings": settings})
 
     def _merge(self, name: str) -> None:
         path = f"/{name}/_forcemerge?max_num_segments=1&wait_for_completion=false"
@@ -201,8 +208,8 @@ def command(options: CurveOptions) -> None:
     """Fill what is missing, then print a row for each size, number of shards, k and way."""
     curve, rows = Curve(options.url), []
     names = []
-    for documents in sorted(options.documents):
-        filled = curve.fill(documents)
+    for smaller, documents in itertools.pairwise((0, *sorted(set(options.documents)))):
+        filled = curve.fill(documents, smaller)
         names += [(documents, shards, curve.split(filled, shards)) for shards in options.shards]
     queries = curve.queries(options.queries)
     for documents, shards, name in () if options.fill else names:

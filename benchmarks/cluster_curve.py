@@ -4,7 +4,7 @@ python benchmarks/cluster_curve.py --url http://localhost:9200
 
 Each size is an index of its own, of one shard, which begins as a clone of the next smaller one; the same index is split
 into four shards. All are merged into one segment a shard. The vectors are those of topical_vectors.py with the sizes of
-milco-mini 4: 210 terms a passage, 48 a query. Indexes that exist are used, so that a fill can be a run of its own
+milco-mini 4: 206 terms a passage, 48 a query. Indexes that exist are used, so that a fill can be a run of its own
 (--fill); --delete deletes them at the end.
 
 A search in two steps asks for the strong terms of a query, those of at least RATIO of the strongest, and rescores the
@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,18 +28,18 @@ from topical_vectors import MINI_DOCUMENT, MINI_QUERY, PART, SCALE, mini_batch, 
 
 from milco_pyserini.cli.parser import run_command
 from milco_pyserini.console import Progress
-from milco_pyserini.errors import MilcoError
+from milco_pyserini.errors import MilcoError, ParameterError
 from milco_pyserini.export.access import Access
 from milco_pyserini.export.elasticsearch_answers import DOCID
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import Collection, ImpactDocument
+from milco_pyserini.export.protocol import Collection, ImpactDocument, Steps
 from milco_pyserini.options import option
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.quantization import quantize
 
 STATEMENT = "cluster_curve"
 # Documents of a request; queries of a block, and the seconds that a node keeps its statistics.
-SENT, BLOCK, STATISTICS = 500, 50, 1.2
+SENT, BLOCK, STATISTICS = 500, 100, 1.2
 
 
 @dataclass(frozen=True)
@@ -73,25 +73,9 @@ class Way:
 
     def body(self, query: ImpactDocument, k: int) -> dict[str, Any]:
         """Return the request for the k best documents of a query."""
-        target = OpenSearchTarget()
-        body = target.search_request(query, "", k).body
-        least = self.ratio * max(query.impacts)
-        strong, weak = (
-            {term: impact for term, impact in query.weights.items() if (impact >= least) == is_strong}
-            for is_strong in (True, False)
-        )
-        if weak:
-            body["query"] = _query(target, query, strong)
-            rescore = {"rescore_query": _query(target, query, weak)}
-            body["rescore"] = {"window_size": max(self.window, k), "query": rescore}
+        steps = Steps(self.ratio, self.window) if self.ratio else None
+        body = OpenSearchTarget().search_request(query, "", k, steps).body
         return body | {"stored_fields": "_none_", "docvalue_fields": [DOCID], "track_total_hits": False}
-
-
-def _query(target: OpenSearchTarget, query: ImpactDocument, weights: dict[str, int]) -> dict[str, Any]:
-    """Return the query with these weights, in the unit of the whole query."""
-    unit = target.score(query, 1)
-    field_name = next(iter(target.query(query)["neural_sparse"]))
-    return {"neural_sparse": {field_name: {"query_tokens": {term: value / unit for term, value in weights.items()}}}}
 
 
 class Curve:
@@ -117,7 +101,7 @@ class Curve:
         else:
             server.shards, server.replicas = 1, 0
             server.create(f">{STATEMENT}")
-        progress, pending = Progress("passages", documents - smaller), []
+        progress, pending = Progress("passages", documents - smaller), list[Future[None]]()
         with ThreadPoolExecutor(server.writers) as pool:
             for part in range(smaller, documents, PART):
                 batch = mini_batch(np.random.default_rng((0, part // PART)), PART, *MINI_DOCUMENT)
@@ -166,7 +150,7 @@ class Curve:
         """Return synthetic queries."""
         return list(self._vectors(mini_batch(np.random.default_rng((2, 0)), count, *MINI_QUERY), "query"))
 
-    def measure(self, name: str, queries: Sequence[ImpactDocument], k: int, ways: Sequence[Way], rounds: int) -> None:
+    def measure(self, path: str, queries: Sequence[ImpactDocument], k: int, ways: Sequence[Way], rounds: int) -> None:
         """Search with each way in turn; the first round does not count."""
         for number in range(1 + rounds):
             for start in range(0, len(queries), BLOCK):
@@ -176,7 +160,7 @@ class Curve:
                     for query in queries[start : start + BLOCK]:
                         body = way.body(query, k)
                         started = time.perf_counter()
-                        hits = self.rest.request("POST", f"/{name}/_search", list[dict], body, at=("hits", "hits"))
+                        hits = self.rest.request("POST", path, list[dict], body, at=("hits", "hits"))
                         seconds = time.perf_counter() - started
                         rankings.append(np.asarray([hit["_score"] for hit in hits]))
                         if number:
@@ -184,7 +168,9 @@ class Curve:
                     if number:
                         way.cpu += self._cpu() - before
                     exact = exact or rankings
-                    way.recalls += [np.mean(found[: len(best)] >= best[-1]) for found, best in zip(rankings, exact)]
+                    way.recalls += [
+                        np.mean(found[: len(best)] >= best[-1]) for found, best in zip(rankings, exact, strict=False)
+                    ]
 
     def _cpu(self) -> float:
         """Return the seconds of CPU that the server's processes have taken."""
@@ -206,22 +192,30 @@ class Curve:
 
 def command(options: CurveOptions) -> None:
     """Fill what is missing, then print a row for each size, number of shards, k and way."""
-    curve, rows = Curve(options.url), []
-    names = []
-    for smaller, documents in itertools.pairwise((0, *sorted(set(options.documents)))):
-        filled = curve.fill(documents, smaller)
+    *smaller, _ = sorted(set(options.documents))
+    if odd := [documents for documents in smaller if documents % PART]:
+        raise ParameterError("documents", odd, f"all sizes but the largest must be multiples of {PART:,}")
+    curve, rows, names = Curve(options.url), [], []
+    for before, documents in itertools.pairwise((0, *sorted(set(options.documents)))):
+        filled = curve.fill(documents, before)
         names += [(documents, shards, curve.split(filled, shards)) for shards in options.shards]
     queries = curve.queries(options.queries)
-    for documents, shards, name in () if options.fill else names:
-        for k in options.k:
-            ways = [Way(), *itertools.starmap(Way, itertools.product(options.ratios, options.windows))]
-            curve.measure(name, queries, k, ways, options.rounds)
-            for way in ways:
-                milliseconds = 1000 * np.asarray(way.seconds)
-                p50, p95 = np.percentile(milliseconds, (50, 95))
-                cpu = 1000 * way.cpu / len(milliseconds)
-                recall = statistics.mean(way.recalls)
-                rows.append((f"{documents:,}", shards, f"{k:,}", way, recall, p50, p95, cpu, curve.bytes(name) // 10**6))
+    searched = [(documents, str(shards), name, f"/{name}/_search") for documents, shards, name in names]
+    # A shard is an index of its own, so that a split index is another size, too.
+    searched += [
+        (documents // shards, f"1 of {shards}", name, f"/{name}/_search?preference=_shards:0")
+        for documents, shards, name in names
+        if shards > 1
+    ]
+    for (documents, shards, name, path), k in itertools.product(() if options.fill else sorted(searched), options.k):
+        ways = [Way(), *itertools.starmap(Way, itertools.product(options.ratios, options.windows))]
+        curve.measure(path, queries, k, ways, options.rounds)
+        for way in ways:
+            milliseconds = 1000 * np.asarray(way.seconds)
+            p50, p95 = np.percentile(milliseconds, (50, 95))
+            cpu, recall = 1000 * way.cpu / len(milliseconds), statistics.mean(way.recalls)
+            size = curve.bytes(name) // 10**6
+            rows.append((f"{documents:,}", shards, f"{k:,}", way, recall, p50, p95, cpu, size))
     if options.delete:
         for _, _, name in names:
             curve.rest.request("DELETE", f"/{name}", Any)

@@ -14,7 +14,7 @@ Both views have the lengths and weights of the sample's vectors (milco-mini): a 
 terms on average, a query 27 and 11. Each text has one of LANGUAGES languages, and a source term for every pivot term in
 each: half of a text's source terms are from its topic, the rest from the vocabulary of its language.
 
-Vectors of milco-mini 4 (mini_batch) have 210 terms a passage, the 96 strongest of the pivot view and 114 source terms,
+Vectors of milco-mini 4 (mini_batch) have 206 terms a passage, the 96 strongest of the pivot view and 110 source terms,
 and 48 a query, 32 and 16: its limits, for passages of 100 tokens or more. Their weights have the quantiles of those of
 the sample; a source weight is the idf of its term, as in the model, so the terms of many documents weigh least.
 

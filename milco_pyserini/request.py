@@ -115,6 +115,7 @@ class SearchKeywords(TypedDict, total=False):
     depth: int
     alpha: float | None
     views: Sequence[str]
+    approximate: bool
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,11 @@ class SearchRequest:
     )
     views: tuple[str, ...] = option(
         (), choices=VIEWS, help="views of the query that are used; none for all that the index has"
+    )
+    approximate: bool = option(
+        False,
+        help="search for the strong terms of a query, and score only the best of these documents with all terms: "
+        "faster, and some hits may be missed (filled servers of elasticsearch and opensearch; seismic always does)",
     )
 
     def __post_init__(self) -> None:

@@ -103,7 +103,15 @@ class Service(BaseHTTPRequestHandler):
         else:
             documents = index["documents"]
             ranked = [(score_of(body["query"], source["vector"]), docid) for docid, source in documents.items()]
-            best = sorted((hit for hit in ranked if hit[0]), reverse=True)[: body["size"]]
+            best = sorted((hit for hit in ranked if hit[0]), reverse=True)
+            if "rescore" in body:
+                window, query = body["rescore"]["window_size"], body["rescore"]["query"]
+                weight = query["rescore_query_weight"]
+                best = sorted(
+                    (score + weight * score_of(query["rescore_query"], documents[docid]["vector"]), docid)
+                    for score, docid in best[:window]
+                )[::-1]
+            best = best[: body["size"]]
             found = [{"_id": docid, "_score": score} for score, docid in best]
             if body.get("stored_fields") == "_none_":
                 for hit in found:

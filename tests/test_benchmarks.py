@@ -16,6 +16,7 @@ from types import ModuleType
 import numpy as np
 import orjson
 import pytest
+from opensearch_cluster import Cluster
 
 from milco_pyserini.cli.main import main
 from milco_pyserini.sparse import SparseBatch
@@ -452,3 +453,34 @@ def test_engines_have_one_effectiveness_in_lsr_benchmark(
     runs = [gzip.decompress((output / engine / "run.txt.gz").read_bytes()) for engine in ("lucene", "exact")]
     found = [[line.split()[:4] for line in run.splitlines()] for run in runs]
     assert found[0] == found[1]
+
+
+def test_vectors_of_mini_have_its_limits(load: Load) -> None:
+    """206 terms a passage and 48 a query, in both views; a source term of many documents weighs least."""
+    module = load("topical_vectors")
+    for terms, views in ((206, module.MINI_DOCUMENT), (48, module.MINI_QUERY)):
+        batch = module.mini_batch(np.random.default_rng(0), 300, *views)
+        in_pivot = batch.columns < module.TERMS
+        assert np.bincount(batch.row_numbers()[in_pivot]).max() == views[-1]
+        assert batch.lengths().mean() == pytest.approx(terms, abs=2)
+        columns, counts = np.unique(batch.columns[~in_pivot], return_counts=True)
+        frequent = np.isin(batch.columns, columns[counts > 2 * counts.mean()])
+        assert batch.weights[frequent].mean() < batch.weights[~in_pivot & ~frequent].mean()
+
+
+@pytest.mark.cluster
+def test_a_curve_has_a_row_for_each_size_and_way(
+    load: Load, opensearch: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """In one shard, in several, and in one of several; an index that is cloned has the documents of the smaller one."""
+    module = load("cluster_curve")
+    monkeypatch.setattr(module, "PART", 40)
+    monkeypatch.setattr(module, "STATISTICS", 0)
+    options = ["--url", opensearch.urls[0], "--shards", "1", "2", "--k", "5", "--queries", "3", "--rounds", "1"]
+    assert module.main([*options, "--documents", "40", "80", "--delete"]) == 0
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    sizes = [(row[:12].strip(), "exact" in row) for row in rows]
+    assert sizes == [(size, way) for size in ("20", "40", "40", "40", "80", "80") for way in (True, False)]
+    assert not opensearch.request("GET", "/_cat/indices/curve_*?format=json")
+    assert module.main([*options, "--documents", "41", "80"]) == 2
+    assert "all sizes but the largest must be multiples of 40" in capsys.readouterr().err

@@ -92,20 +92,23 @@ class UpdateOptions:
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """Find the fastest settings with which a Seismic index reaches a recall, and save them in the index.
+    """Find the fastest settings with which approximate searches reach a recall, and save them in the index.
 
-    Later searches use them. Recall is measured on the queries used when the index was built, or on --topics. stdout
-    gets a table of all settings that were tried.
+    Later searches use them: all of a Seismic index, and those with --approximate of an index in OpenSearch or
+    Elasticsearch. Recall is measured on the queries used when a Seismic index was built, or on --topics. stdout gets a
+    table of all settings that were tried.
     """
 
-    index: Path = option(metavar="DIR", parameters=("path",), help="Seismic index")
+    index: Path = option(
+        metavar="DIR", parameters=("path",), help="Seismic index, or one that milco export --url filled"
+    )
     recall: float = option(0.95, above=0, maximum=1, help="share of the exact search's best documents to find")
     k: int = option(10, minimum=1, maximum=100, names=("--hits",), help="k of recall@k")
     topics: Path | None = option(
-        None, metavar="DIR", requires="vectors", help="encoded topics to measure recall on; needs --vectors"
+        None, metavar="DIR", help="encoded topics to measure recall on; a Seismic index needs --vectors, too"
     )
     vectors: Path | None = option(
-        None, metavar="DIR", requires="topics", help="with --topics: vector store that the index was built from"
+        None, metavar="DIR", requires="topics", help="vector store that the Seismic index was built from"
     )
 
 
@@ -157,14 +160,15 @@ def tune(options: TuneOptions) -> None:
     from milco_pyserini.index.recall import RecallPoint
     from milco_pyserini.index.tuning import SettingPair, tune_index
 
-    header = iter([f"query_cut\theap_factor\trecall@{options.k}\tmilliseconds\n"])
+    index = open_index(options.index)
+    header = iter(["\t".join([*index.engine.tuned, f"recall@{options.k}", "milliseconds\n"])])
 
     def report(pair: SettingPair, point: RecallPoint) -> None:
         # The header comes with the first row: an index that cannot be tuned has neither.
-        row = f"{pair[0]}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n"
+        row = f"{pair[0]:g}\t{pair[1]:g}\t{point.recall:.4f}\t{point.milliseconds:.4f}\n"
         sys.stdout.write(next(header, "") + row)
 
-    tune_index(open_index(options.index), options.recall, options.k, options.topics, options.vectors, report)
+    tune_index(index, options.recall, options.k, options.topics, options.vectors, report)
 
 
 SUBCOMMANDS = {

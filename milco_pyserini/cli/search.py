@@ -224,6 +224,7 @@ def command(options: SearchOptions) -> None:
 
 def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptions, output: Path) -> None:
     """Search for all topics and write the run to output."""
+    from milco_pyserini.index.protocol import APPROXIMATE
     from milco_pyserini.io.files import STDOUT
     from milco_pyserini.io.runs import run_output, write_hits
     from milco_pyserini.model.configuration import warn_if_trained_on
@@ -239,7 +240,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
         options.fusion or engine.name,
         trained_on,
         {"k": _RUN_HITS},
-        indexes=[index.record(encodes=topics.vectors is None) for index in searcher.indexes],
+        indexes=[index.record(topics.vectors is None, options.request.approximate) for index in searcher.indexes],
         topics=topics.record(),
     )
     empty = without_hits = 0
@@ -249,7 +250,7 @@ def write_run(searcher: "Searcher", topics: "SearchTopics", options: SearchOptio
             empty += not any(map(len, query))
             without_hits += not len(best)
             progress.add(1, hits=len(best))
-    how = options.fusion or engine.exactness
+    how = options.fusion or (APPROXIMATE if options.request.approximate else engine.exactness)
     progress.close(f"Searched {searcher.name} ({how}) into {'stdout' if output == STDOUT else output}")
     if without_hits:
         why = f", {empty:,} of them without terms" if empty else ""

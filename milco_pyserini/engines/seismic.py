@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 import numpy as np
@@ -78,6 +79,12 @@ class Seismic(Engine):
     name = "seismic"
     exactness = APPROXIMATE
     capabilities = frozenset({Capability.BUILD, Capability.APPROXIMATE})
+    tuned = MappingProxyType(
+        {
+            "query_cut": (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 45, 64),
+            "heap_factor": (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5),
+        }
+    )
 
     n_postings: int = option(
         200, group=BUILD, minimum=1, maximum=10**9, help="postings that a term keeps, on average; fewer build faster"

@@ -20,6 +20,7 @@ from milco_pyserini.export.protocol import (
     ExportTarget,
     ImpactDocument,
     Server,
+    Steps,
     write_lines,
     write_parts,
 )
@@ -34,7 +35,7 @@ class ElasticsearchTarget(ExportTarget):
 
     name = "elasticsearch"
     title = "Elasticsearch"
-    capabilities = FILLED | {Capability.CLUSTER, Capability.REQUEST, Capability.HYBRID}
+    capabilities = FILLED | {Capability.CLUSTER, Capability.REQUEST, Capability.HYBRID, Capability.APPROXIMATE}
     schemes = ("http", "https")
     # An _id.
     max_id_bytes = 512
@@ -75,9 +76,18 @@ class ElasticsearchTarget(ExportTarget):
         for docid in export.deleted:
             yield orjson.dumps({"delete": {"_id": docid}})
 
-    def search_request(self, query: ImpactDocument, collection: str, k: int = HITS) -> EngineRequest:
+    def search_request(
+        self, query: ImpactDocument, collection: str, k: int = HITS, steps: Steps | None = None
+    ) -> EngineRequest:
         """Return the request for the best documents of a query; their docids are _id."""
         body = {"size": k, "_source": False, "query": self.query(query)}
+        strong, weak = (query, None) if steps is None else steps.split(query)
+        if steps is not None and weak is not None and weak.terms:
+            # Both scores are in the unit of the query, whose strongest term is strong.
+            weight = self.score(weak, 1) / self.score(query, 1)
+            rescore = {"rescore_query": self.query(weak), "rescore_query_weight": weight}
+            window = {"window_size": max(steps.window_size, k), "query": rescore}
+            body |= {"query": self.query(strong), "rescore": window}
         return EngineRequest(f"/{collection}/_search", body)
 
     def hybrid_request(self, query: ImpactDocument, text: str, collection: str, k: int = HITS) -> EngineRequest:

@@ -25,7 +25,7 @@ from milco_pyserini.export.elasticsearch_documents import (
     text_query,
 )
 from milco_pyserini.export.faults import ServerError
-from milco_pyserini.export.protocol import Collection, ImpactDocument, TextServer
+from milco_pyserini.export.protocol import Collection, ImpactDocument, Steps, TextServer
 from milco_pyserini.export.rest import BAD_REQUEST, BUSY, FORBIDDEN, NOT_FOUND, Rest, cause_of
 from milco_pyserini.export.server import BATCH
 from milco_pyserini.index.documents import FieldFilters, filter_text
@@ -214,9 +214,12 @@ class ElasticsearchServer(TextServer):
                 return int(value)
         return _LEAST_CLAUSES
 
-    def search(self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
-        """Return the best documents, by one request (_msearch); for more than its window, by scrolling."""
-        searches = [self._target.search_request(query, self._index, min(k, WINDOW)).body for query in queries]
+    def search(
+        self, queries: Sequence[ImpactDocument], k: int, filters: FieldFilters, steps: Steps | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """Return the best documents, by one request (_msearch); for more than its window, by scrolling, exactly."""
+        size, steps = min(k, WINDOW), steps if k <= WINDOW else None
+        searches = [self._target.search_request(query, self._index, size, steps).body for query in queries]
         bodies = [self._prepared(body, filters) for body in searches]
         found = self._searched(bodies) if k <= WINDOW else [self._scrolled(body, k) for body in bodies]
         return [

@@ -340,7 +340,8 @@ class Server(Protocol):
         """Return docid and score of the k best documents of each query, best first, ties in any order.
 
         Every query has terms. Scores are in units of impacts: sums of products of integers. Threads may search at the
-        same time. Raises an error if a part of the collection is not available.
+        same time. Raises an error if a part of the collection is not available. The server of a target with APPROXIMATE
+        also takes steps.
 
         Args:
             filters: only documents that have one of the values in each field, or one in the range.
@@ -354,6 +355,24 @@ class Server(Protocol):
 
     def count_values(self, field: str, limit: int) -> dict[str, int]:
         """Return how many documents have each value of a field; for more than limit values, some are enough."""
+
+
+class Steps(NamedTuple):
+    """A search in two steps: the strong terms of a query find documents, and all terms score the best of these.
+
+    prune_ratio: weight of the weakest strong term, as a share of that of the strongest. window_size: documents of each
+    shard that are scored with all terms, at least as many as are returned.
+    """
+
+    prune_ratio: float
+    window_size: int
+
+    def split(self, query: ImpactDocument) -> tuple[ImpactDocument, ImpactDocument]:
+        """Return the strong and the weak terms of a query."""
+        least, columns = self.prune_ratio * max(query.impacts), dict(zip(query.terms, query.columns, strict=True))
+        strong = {term: impact for term, impact in query.weights.items() if impact >= least}
+        weak = {term: impact for term, impact in query.weights.items() if impact < least}
+        return ImpactDocument.of(strong, columns, query.id), ImpactDocument.of(weak, columns, query.id)
 
 
 class TextServer(Server, Protocol):

@@ -5,6 +5,7 @@ columns.
 """
 
 import contextlib
+import copy
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
@@ -24,7 +26,15 @@ from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
-from milco_pyserini.export.protocol import Collection, ExportJob, ExportTarget, ImpactDocument, Server, TextServer
+from milco_pyserini.export.protocol import (
+    Collection,
+    ExportJob,
+    ExportTarget,
+    ImpactDocument,
+    Server,
+    Steps,
+    TextServer,
+)
 from milco_pyserini.export.registry import find_target
 from milco_pyserini.export.server import connect, fill
 from milco_pyserini.index.capabilities import Capability
@@ -106,6 +116,7 @@ def export_index(
         "vectors": structs.replace(documents.manifest, scale=documents.about.scale),
         **({} if schema is None else {"schema": asdict(schema), "fields": schema.fields}),
         **({"languages": languages.sizes} if languages.balances else {}),
+        **({} if recorded is None else {"search_settings": recorded.search_settings}),
     }
     if recorded is not None and not artifact.difference(determining):
         with contextlib.suppress(DamagedError):
@@ -133,15 +144,31 @@ class Remote(Engine):
     name = "remote"
     exactness = EXACT_INTEGER
     record = RemoteManifest
-    capabilities = frozenset({Capability.STORE, Capability.BALANCE, Capability.READ, Capability.HYBRID})
+    capabilities = frozenset(
+        {Capability.STORE, Capability.BALANCE, Capability.READ, Capability.HYBRID, Capability.APPROXIMATE}
+    )
+    # With the last ratio, hardly any term is weak.
+    tuned = MappingProxyType(
+        {"window_size": (50, 100, 200, 500, 1000), "prune_ratio": (0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.01)}
+    )
 
     timeout: float = option(
         30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"
     )
+    prune_ratio: float = option(
+        0.35,
+        group=SEARCH,
+        minimum=0.01,
+        maximum=1,
+        help="with approximate: weight of the weakest strong term, as a share of the strongest's",
+    )
+    window_size: int = option(
+        200, group=SEARCH, minimum=1, maximum=10_000, help="with approximate: documents a shard that all terms score"
+    )
 
     def open(self, directory: Path, manifest: Any) -> "RemoteSearcher":
         """Connect to the server. Raises MilcoError unless the collection holds the vectors that the manifest states."""
-        return RemoteSearcher.open(directory, manifest, Access.found(manifest.urls), self.timeout)
+        return RemoteSearcher.open(directory, manifest, Access.found(manifest.urls), self)
 
 
 class RemoteSearcher(EngineSearcher):
@@ -150,14 +177,15 @@ class RemoteSearcher(EngineSearcher):
     Args:
         terms: of the columns.
         name: of the server, for messages.
-        timeout: seconds for the answer to a request.
+        engine: the settings of searches.
     """
 
     def __init__(
-        self, directory: Path, manifest: RemoteManifest, terms: Sequence[str], server: Server, name: str, timeout: float
+        self, directory: Path, manifest: RemoteManifest, terms: Sequence[str], server: Server, name: str, engine: Remote
     ) -> None:
         super().__init__(Remote.name, directory, manifest.documents)
-        self._server, self._name, self._timeout = server, name, timeout
+        self._server, self._name, self._timeout = server, name, engine.timeout
+        self._steps = Steps(engine.prune_ratio, engine.window_size)
         self._target = find_target(manifest.target)
         self._columns = {term: column for column, term in enumerate(terms)}
         self._scale = manifest.query_scale
@@ -170,7 +198,7 @@ class RemoteSearcher(EngineSearcher):
         self.ranged = server.ranged
 
     @classmethod
-    def open(cls, directory: Path, manifest: RemoteManifest, access: Access, timeout: float) -> Self:
+    def open(cls, directory: Path, manifest: RemoteManifest, access: Access, engine: Remote) -> Self:
         """Connect. Raises MilcoError unless the collection holds the vectors that the manifest states.
 
         Another number of documents is a warning.
@@ -184,7 +212,7 @@ class RemoteSearcher(EngineSearcher):
         name = f"{target.title} at {access.shown}"
         schema = DocumentSchema(**manifest.schema) if manifest.schema else None
         terms = read_vocabulary(directory, manifest.files).terms.tolist()
-        with deadline(timeout):
+        with deadline(engine.timeout):
             server = connect(target, access, Collection(collection, len(terms), schema), MOVED)
             try:
                 with server_errors(name, MOVED):
@@ -195,7 +223,7 @@ class RemoteSearcher(EngineSearcher):
                             what = "is incomplete: it is being filled, or an export was interrupted"
                         raise MilcoError(f"{collection} of {name} {what}", "Run milco export again.")
                     found = server.count()
-                    searcher = cls(directory, manifest, terms, server, name, timeout)
+                    searcher = cls(directory, manifest, terms, server, name, engine)
             except BaseException:
                 server.client.close()
                 raise
@@ -205,6 +233,12 @@ class RemoteSearcher(EngineSearcher):
                 "another program has added or deleted some. Run milco export again"
             )
         return searcher
+
+    def with_settings(self, window_size: int, prune_ratio: float) -> Self:
+        """Return the same index, of which approximate searches have other settings."""
+        other = copy.copy(self)
+        other._steps = Steps(prune_ratio, window_size)
+        return other
 
     def release(self) -> None:
         """Close the connections."""
@@ -238,7 +272,8 @@ class RemoteSearcher(EngineSearcher):
             waiting = [vectors[number] for number in pending]
             batches = [waiting[start : start + size] for start in range(0, len(waiting), size)]
             tied = []
-            search = partial(self._server.search, k=limit, filters=filters)
+            steps: Any = {"steps": self._steps} if request.approximate else {}
+            search = partial(self._server.search, k=limit, filters=filters, **steps)
             for number, hits in zip(pending, self.searched(search, batches, threads, limit), strict=True):
                 ranking = [(docid, float(round(score))) for docid, score in hits]
                 if len(ranking) == limit and ranking[-1][1] == ranking[k - 1][1]:
@@ -247,6 +282,10 @@ class RemoteSearcher(EngineSearcher):
                 found[number] = _best(ranking, k)
             pending, limit = tied, limit * 4
         return found
+
+    def validate_approximate(self) -> None:
+        """Raise MilcoError if the target has exact searches only."""
+        self._target.require(Capability.APPROXIMATE, "approximate", True)
 
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the directory has no sums of that field."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -134,15 +135,17 @@ class EngineSearcher:
         Queries are {term: weight}. Terms that the index does not have are ignored; a query without terms has no hits.
 
         Args:
-            request: of its options, an engine uses k, threads, filters and balance.
+            request: of its options, an engine uses k, threads, filters, balance and approximate.
 
         Raises:
             MilcoError: the index is closed or stores no such field, a range is not possible, a score is beyond the
-                range of float32, the engine cannot balance, or its library fails.
+                range of float32, the engine cannot balance or only searches exactly, or its library fails.
         """
         self.require_open()
         if request.balance is not None:
             self.validate_balance(request.balance)
+        if request.approximate:
+            self.validate_approximate()
         if request.filters or request.k > self.num_documents:
             k = max(1, min(request.k, self.num_documents))
             request = replace(request, k=k, filters=self._resolve(request.filters))
@@ -180,6 +183,12 @@ class EngineSearcher:
             self._wanted(request.filters)
         if request.balance is not None:
             self.validate_balance(request.balance)
+        if request.approximate:
+            self.validate_approximate()
+
+    def validate_approximate(self) -> None:
+        """Raise MilcoError if the index has exact searches only."""
+        self.require(Capability.APPROXIMATE, "approximate", True)
 
     def values(self, field: str) -> Mapping[str, int] | None:
         """Return how many documents have each value of a stored field; None if it has too many different values.
@@ -344,7 +353,8 @@ class Engine:
 
     name: in the registry and in every manifest. exactness: EXACT_INTEGER, EXACT_FLOAT, or APPROXIMATE, whose
     recall is measured when an index is built. record: the type of the manifests of its indexes. capabilities: with
-    BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there is update(). changes_files:
+    BUILD there is build(), which with STORE stores documents.corpus; with UPDATE there is update(). tuned: of two
+    settings of approximate searches, the values that milco index tune tries, each from fast to thorough. changes_files:
     update() changes files, and does not only add and remove them. replaces_passages: update() finds all passages of a
     document, so that texts that are split can be added.
     scanned: pattern (fnmatch) of the files that the engine's library finds by their names, whether a manifest lists
@@ -355,6 +365,7 @@ class Engine:
     exactness: ClassVar[str]
     record: ClassVar[type[IndexManifest]] = IndexManifest
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.BUILD})
+    tuned: ClassVar[Mapping[str, tuple[float, ...]]] = MappingProxyType({})
     changes_files: ClassVar = False
     replaces_passages: ClassVar = False
     scanned: ClassVar = ""

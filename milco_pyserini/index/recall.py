@@ -14,6 +14,7 @@ from milco_pyserini.index.documents import SparseDocuments
 from milco_pyserini.index.hits import Hits
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.io.manifest import RECALL, intact, read_checked, write_checked
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.pruning import PruningRule
 
@@ -50,10 +51,10 @@ def measure_recall(searcher: EngineSearcher, truth: GroundTruth, k: int, passes:
 
     A document counts as found if its exact score is that of position k or higher, so that ties may go either way.
     """
-    seconds = []
+    seconds, request = [], SearchRequest(k, approximate=True)
     for _ in range(passes):
         started = time.perf_counter()
-        rankings = [searcher.search([query], k)[0] for query in truth.queries]
+        rankings = [searcher.rank([query], request)[0] for query in truth.queries]
         seconds.append(time.perf_counter() - started)
     shares = []
     for hits, best in zip(rankings, truth.best, strict=True):
@@ -94,11 +95,7 @@ def find_ground_truth(documents: SparseDocuments, topics: SparseDocuments | None
     """
     queries: list[dict[str, float]] = []
     if topics is not None:
-        queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
-        # All, or some that are evenly spaced among very many.
-        places = np.linspace(0, len(queries) - 1, min(len(queries), _SAMPLE_TOPICS)).astype(int)
-        queries = [queries[place] for place in np.unique(places)]
-        what = f"{counted(len(queries), 'topic')} of {topics.path}"
+        queries, what = _sample_topics(topics)
     else:
         prune = PruningRule("top-k", _SAMPLE_TERMS)
         for batch, rows in _sample_rows(documents, count):
@@ -113,11 +110,28 @@ def find_ground_truth(documents: SparseDocuments, topics: SparseDocuments | None
         for names, batch in documents.batches()
         for start in range(0, len(names), _CHUNK)
     )
-    best = _best_documents(documents, len(queries), scored)
-    pairs_with_hits = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
-    if not pairs_with_hits:
-        raise MilcoError(f"{what}: {documents.path} has none of their terms, recall cannot be measured")
-    return GroundTruth([query for query, _ in pairs_with_hits], [hits for _, hits in pairs_with_hits], what)
+    return _with_hits(queries, _best_documents(documents, len(queries), scored), what, documents.path)
+
+
+def search_ground_truth(searcher: EngineSearcher, topics: SparseDocuments) -> GroundTruth:
+    """Search an index exactly for topics, as find_ground_truth() does."""
+    queries, what = _sample_topics(topics)
+    return _with_hits(queries, searcher.search(queries, DEPTH), what, searcher.path)
+
+
+def _sample_topics(topics: SparseDocuments) -> tuple[list[dict[str, float]], str]:
+    """Return all topics, or some that are evenly spaced among very many, and what they are."""
+    queries = [query for _, batch in topics.batches() for query in _as_queries(batch, topics.terms)]
+    places = np.linspace(0, len(queries) - 1, min(len(queries), _SAMPLE_TOPICS)).astype(int)
+    queries = [queries[place] for place in np.unique(places)]
+    return queries, f"{counted(len(queries), 'topic')} of {topics.path}"
+
+
+def _with_hits(queries: list[dict[str, float]], best: list[Hits], what: str, path: Path) -> GroundTruth:
+    pairs = [(query, hits) for query, hits in zip(queries, best, strict=True) if len(hits)]
+    if not pairs:
+        raise MilcoError(f"{what}: {path} has none of their terms, recall cannot be measured")
+    return GroundTruth([query for query, _ in pairs], [hits for _, hits in pairs], what)
 
 
 def _as_queries(batch: SparseBatch, terms: list[str]) -> list[dict[str, float]]:

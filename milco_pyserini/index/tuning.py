@@ -1,12 +1,13 @@
-"""Tune a Seismic index for a recall: find the fastest settings that reach it."""
+"""Tune an index for a recall of approximate searches: find the fastest settings that reach it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milco_pyserini.console import log
 from milco_pyserini.errors import Message, MilcoError, ParameterError
 from milco_pyserini.index.capabilities import Capability
+from milco_pyserini.index.protocol import APPROXIMATE
 from milco_pyserini.index.recall import (
     MAX_RECALL_DEPTH,
     GroundTruth,
@@ -15,24 +16,23 @@ from milco_pyserini.index.recall import (
     measure_recall,
     read_ground_truth,
     report_recall,
+    search_ground_truth,
     write_ground_truth,
 )
 from milco_pyserini.index.shards import find_shards
 from milco_pyserini.options import validate_number
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.pruning import PrunedStore, PruningRule
 
 if TYPE_CHECKING:
     from milco_pyserini.index.directory import Index
 
-_QUERY_CUTS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 30, 45, 64)
-# From fast to thorough.
-_HEAP_FACTORS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 _FINALISTS = 6
 _FINAL_ROUNDS = 5
 
-# query_cut and heap_factor.
-SettingPair = tuple[int, float]
+# Values of the two settings of Engine.tuned.
+SettingPair = tuple[float, ...]
 
 
 def tune_index(
@@ -47,48 +47,59 @@ def tune_index(
 
     Args:
         k: from 1 to 100.
-        topics: vector store of topics to measure recall on, with vectors, the store that the index was built from;
-            without both, recall is measured on what it was measured on when the index was built.
+        topics: vector store of topics to measure recall on; without it, recall is measured on what it was measured on
+            when the index was built or last tuned.
+        vectors: the store that the index was built from, in which the best documents of the topics are searched for. An
+            index that can search exactly needs none.
         report: called with every pair of settings and what it gives.
 
     Raises:
-        MilcoError: if no settings reach the recall, or if the index is not of Seismic.
+        MilcoError: if no settings reach the recall, or if the index has no approximate searches.
     """
     validate_number("k", k, 1, MAX_RECALL_DEPTH)
-    if (topics is None) != (vectors is None):
+    index.engine.require(Capability.APPROXIMATE, "path", index.path)
+    needs_vectors = index.engine.exactness == APPROXIMATE or topics is None
+    if (topics is None) != (vectors is None) and needs_vectors:
         raise MilcoError(Message("{topics} and {vectors} require each other"))
     if index.shards:
         shard = find_shards(index.path)[0]
         raise MilcoError(f"{index.path} has shards, each with its own settings: tune them one by one, such as {shard}")
-    index.engine.require(Capability.APPROXIMATE, "path", index.path)
+    if topics is None and index.manifest.recall is None:
+        raise ParameterError("topics", None, f"is missing: the recall of {index.path} was never measured")
     index.engine.available()
-    if topics is None or vectors is None:
-        truth = read_ground_truth(index.path)
-    else:
-        truth = find_ground_truth(_open_indexed_vectors(index, vectors), VectorStore.open(topics), 0)
-    query_cut, heap_factor = _fastest_settings(index, truth, recall, k, report)
-    log(f"{index.path} now searches with query_cut {query_cut} and heap_factor {heap_factor:g}")
-    if topics is not None:
-        write_ground_truth(index.path, truth)
-    settings = {"query_cut": query_cut, "heap_factor": heap_factor}
-    return index.save_settings(settings, report_recall(index.searcher(settings), truth))
+    searcher: Any
+    with index.searcher() as searcher:
+        searcher.validate(SearchRequest(approximate=True))
+        if topics is None:
+            truth = read_ground_truth(index.path)
+        elif vectors is None:
+            truth = search_ground_truth(searcher, VectorStore.open(topics))
+        else:
+            truth = find_ground_truth(_open_indexed_vectors(index, vectors), VectorStore.open(topics), 0)
+        fastest = _fastest_settings(index, searcher, truth, recall, k, report)
+        log(f"{index.path} now searches with {_named(index.engine.tuned, fastest)}")
+        if topics is not None:
+            write_ground_truth(index.path, truth)
+        settings = dict(zip(index.engine.tuned, fastest, strict=True))
+        return index.save_settings(settings, report_recall(searcher.with_settings(*fastest), truth))
 
 
 def search_grid(
-    measure: Callable[[SettingPair], RecallPoint], recall: float
+    tuned: Mapping[str, Sequence[float]], measure: Callable[[SettingPair], RecallPoint], recall: float
 ) -> Iterator[tuple[SettingPair, RecallPoint]]:
-    """Yield pairs of settings and what they give.
+    """Yield pairs of the values of two settings, each from fast to thorough, and what they give.
 
-    A lower heap_factor and a larger query_cut find more and take longer. So for each query_cut, heap factors below the
-    first that reaches the recall are skipped, and once the highest reaches it, all larger query_cuts.
+    More thorough values find more and take longer. So for each value of the first setting, values of the second after
+    the first that reaches the recall are skipped, and once the fastest reaches it, all later ones of the first.
     """
-    for query_cut in _QUERY_CUTS:
-        for heap_factor in _HEAP_FACTORS:
-            point = measure((query_cut, heap_factor))
-            yield (query_cut, heap_factor), point
+    firsts, seconds = tuned.values()
+    for first in firsts:
+        for second in seconds:
+            point = measure((first, second))
+            yield (first, second), point
             if point.recall >= recall:
                 break
-        if point.recall >= recall and heap_factor == _HEAP_FACTORS[0]:
+        if point.recall >= recall and second == seconds[0]:
             break
 
 
@@ -106,16 +117,25 @@ def _open_indexed_vectors(index: "Index", vectors: Path) -> PrunedStore:
     return PrunedStore(store, [PruningRule.parse(rule) for rule in after[len(before) :].split()], views or ())
 
 
+def _named(tuned: Iterable[str], pair: SettingPair) -> str:
+    return " and ".join(f"{name} {value:g}" for name, value in zip(tuned, pair, strict=True))
+
+
 def _fastest_settings(
-    index: "Index", truth: GroundTruth, recall: float, k: int, report: Callable[[SettingPair, RecallPoint], None]
+    index: "Index",
+    searcher: Any,
+    truth: GroundTruth,
+    recall: float,
+    k: int,
+    report: Callable[[SettingPair, RecallPoint], None],
 ) -> SettingPair:
-    searcher: Any = index.searcher()
+    tuned = index.engine.tuned
 
     def measure(pair: SettingPair) -> RecallPoint:
         return measure_recall(searcher.with_settings(*pair), truth, k, 1)
 
     points = {}
-    for pair, point in search_grid(measure, recall):
+    for pair, point in search_grid(tuned, measure, recall):
         points[pair] = point
         report(pair, point)
     good = {pair: point.milliseconds for pair, point in points.items() if point.recall >= recall}
@@ -124,8 +144,7 @@ def _fastest_settings(
         raise ParameterError(
             "recall",
             recall,
-            f"the highest that {index.path} reaches is {best.recall:.4f}, with query_cut {pair[0]} and heap_factor "
-            f"{pair[1]:g}",
+            f"the highest that {index.path} reaches is {best.recall:.4f}, with {_named(tuned, pair)}",
             "Build it with a larger n_postings.",
         )
     finalists = sorted(good, key=good.__getitem__)[:_FINALISTS]

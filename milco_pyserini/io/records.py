@@ -264,7 +264,9 @@ class RunTopics(Record, frozen=True, kw_only=True):
 
 
 class RunIndex(Record, frozen=True, kw_only=True):
-    """An index that a run searched. generation: digest of its manifest. query_encoder: of texts."""
+    """An index that a run searched. generation: digest of its manifest. query_encoder: of texts. recall: of
+    approximate searches with the index's own settings, if it was measured.
+    """
 
     name: str
     engine: str
@@ -272,6 +274,7 @@ class RunIndex(Record, frozen=True, kw_only=True):
     documents: Count
     vectors: StoreManifest
     query_encoder: dict[str, Any] | None = None
+    recall: dict[str, Any] | None = None
 
 
 class RunRecord(Record, frozen=True, kw_only=True):

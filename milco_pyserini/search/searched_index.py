@@ -13,7 +13,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.directory import Index, manifest_state, open_index
 from milco_pyserini.index.hits import DocStore, Hits
-from milco_pyserini.index.protocol import QueryOptions
+from milco_pyserini.index.protocol import APPROXIMATE, QueryOptions
 from milco_pyserini.index.vectors import index_query_encoder
 from milco_pyserini.index.weights import TermImpacts
 from milco_pyserini.io.records import RunIndex
@@ -45,7 +45,7 @@ class SearchedIndex:
         self.options = queries or QueryOptions()
         self._state = manifest_state(index.path)
         self.index, self.engine_searcher = index.open_searcher(settings)
-        self._settings = settings
+        self._settings = settings or {}
         # torch keeps a team of threads for each thread that encodes.
         self._encoding = threading.Lock()
         is_stored = self.engine_searcher.fields is not None
@@ -101,7 +101,7 @@ class SearchedIndex:
         """The directory of the index, for messages."""
         return str(self.index.path)
 
-    def record(self, encodes: bool) -> RunIndex:
+    def record(self, encodes: bool, approximate: bool = False) -> RunIndex:
         """Return what a run states about this index. encodes: topics are texts, so that the encoder is loaded."""
         from milco_pyserini.encode.plan import encoder_identity
 
@@ -109,13 +109,16 @@ class SearchedIndex:
         if encodes and self.query_encoder is not None:
             encoder, alpha = self.query_encoder.encoder.query_encoder, self.query_encoder.alpha
             query_encoder = {"encoder": printable(str(encoder.name)), **encoder_identity(encoder), "alpha": alpha}
+        engine = self.index.engine
+        is_measured = (approximate or engine.exactness == APPROXIMATE) and not engine.tuned.keys() & self._settings
         return RunIndex(
             name=printable(self.name),
-            engine=self.index.engine.name,
+            engine=engine.name,
             generation=self.index.generation,
             documents=self.index.manifest.documents,
             vectors=self.index.vectors.without_files(),
             query_encoder=query_encoder,
+            recall=self.index.manifest.recall if is_measured else None,
         )
 
     @property
@@ -185,7 +188,12 @@ class SearchedTexts(SearchedIndex):
     """BM25 of the texts that a filled server stores, by the connections of its index, which closes them."""
 
     def __init__(self, index: SearchedIndex) -> None:
-        self.options, self.index, self.lookup = index.options, index.index, index.lookup
+        self.options, self.index, self.lookup, self._settings = (
+            index.options,
+            index.index,
+            index.lookup,
+            index._settings,
+        )
         self.engine_searcher = index.engine_searcher.bm25()
         self._encoding = threading.Lock()
 

@@ -93,7 +93,7 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
         balanced = {"balance": found.balance.to_json()} if found.balance else {}
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms, **balanced}
 
-    server.tool()(_with_options(search, request_fields(without=(*NOT_SERVED, "views", "max_passage"))))
+    server.tool()(_with_options(search, request_fields(without=(*NOT_SERVED, "views", "max_passage", "approximate"))))
     if service.about.has_explanations:
         server.tool()(_with_options(explain, request_fields(*SCORING, without=("views",))))
 

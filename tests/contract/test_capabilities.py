@@ -12,9 +12,10 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export.cli import ExportOptions
 from milco_pyserini.export.protocol import ExportTarget
 from milco_pyserini.export.registry import TARGETS
-from milco_pyserini.index import Index, open_index
+from milco_pyserini.index import open_index
 from milco_pyserini.index.capabilities import Capability
-from milco_pyserini.index.protocol import APPROXIMATE, ENGINES, Engine, EngineSearcher
+from milco_pyserini.index.protocol import APPROXIMATE, ENGINES, SEARCH, Engine, EngineSearcher
+from milco_pyserini.request import SearchRequest
 
 ROOT = Path(__file__).parents[2]
 OF_TARGETS = {Capability.FILL, Capability.CLUSTER, Capability.REQUEST}
@@ -67,11 +68,12 @@ def test_lists_of_targets_are_those_of_the_registry() -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_an_engine_implements_what_it_can_do(name: str) -> None:
-    """And nothing else; its exactness states whether it is approximate."""
+    """And nothing else; its exactness states whether all of its searches are approximate."""
     engine = ENGINES[name]
     for capability, method in METHODS.items():
         assert (getattr(type(engine), method) is not getattr(Engine, method)) == (capability in engine.capabilities)
-    assert (engine.exactness == APPROXIMATE) == (Capability.APPROXIMATE in engine.capabilities)
+    assert bool(engine.tuned) == (Capability.APPROXIMATE in engine.capabilities)
+    assert engine.tuned.keys() <= engine.settings(SEARCH).keys() and (engine.exactness != APPROXIMATE or engine.tuned)
     assert not engine.capabilities & OF_TARGETS
 
 
@@ -87,9 +89,9 @@ def test_a_target_implements_what_it_can_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", INDEXES)
-def test_what_an_engine_cannot_do_is_refused_in_one_way(built: Built, kind: str, tmp_path: Path) -> None:
-    """The error names the engine, what it cannot do, and engines that can; nothing is written."""
-    index, store, output = open_index(built.path(kind)), built.path("parquet"), tmp_path / "index"
+def test_what_an_engine_cannot_do_is_refused_in_one_way(built: Built, kind: str) -> None:
+    """The error names the engine, what it cannot do, and engines that can."""
+    index = open_index(built.path(kind))
     with index.searcher() as searcher:
         for capability, method in SEARCHES.items():
             implemented = getattr(type(searcher), method) is not getattr(EngineSearcher, method)
@@ -99,9 +101,8 @@ def test_what_an_engine_cannot_do_is_refused_in_one_way(built: Built, kind: str,
             Capability.BALANCE: lambda: searcher.search([{"a": 1.0}], 1, balance="lang"),
             Capability.HYBRID: searcher.bm25,
             Capability.UPDATE: lambda: index.update(delete=["d1"]),
-            Capability.APPROXIMATE: lambda: Index.build(store, output, kind, topics=store),
+            Capability.APPROXIMATE: lambda: searcher.rank([{"a": 1.0}], SearchRequest(approximate=True)),
         }
         for capability in calls.keys() - ENGINES[kind].capabilities:
             with pytest.raises(MilcoError, match=rf"engine {kind} cannot {capability}, .+ can"):
                 calls[capability]()
-    assert not output.exists()

@@ -21,7 +21,7 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.export import find_target, search_request
 from milco_pyserini.export.elasticsearch_documents import stored_json
 from milco_pyserini.export.opensearch import OpenSearchTarget
-from milco_pyserini.export.protocol import ImpactDocument
+from milco_pyserini.export.protocol import ImpactDocument, Steps
 from milco_pyserini.export.qdrant import point, point_id
 from milco_pyserini.export.registry import TARGETS
 from milco_pyserini.index.capabilities import Capability
@@ -288,6 +288,26 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
     for target in ("pgvector", "ciff", "parquet"):
         with pytest.raises(MilcoError, match="cannot be searched over HTTP, elasticsearch, milvus, "):
             search_request(target, "mine", encoder, "Nile")
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(100, 128.0), (20_000, 512.0)])
+def test_a_request_in_two_steps_asks_for_strong_terms_and_rescores_with_the_others(largest: int, unit: float) -> None:
+    """Both parts add up in the unit of the whole query; the window holds all hits."""
+    query = ImpactDocument("", ["a", "b", "c"], [1, 2, 3], [largest, 30, largest // 2])
+    body = find_target("opensearch").search_request(query, "mine", 10, Steps(0.5, 7)).body  # type: ignore[call-arg]
+    second = body["rescore"]["query"]
+    assert tokens(body["query"]) == {"a": largest / unit, "c": largest / 2 / unit}
+    assert {
+        term: weight * second["rescore_query_weight"] for term, weight in tokens(second["rescore_query"]).items()
+    } == {"b": 30 / unit}
+    assert body["rescore"]["window_size"] == body["size"] == 10
+    exact = find_target("opensearch").search_request(query, "mine", 10).body
+    assert find_target("opensearch").search_request(query, "mine", 10, Steps(0, 7)).body == exact  # type: ignore[call-arg]
+
+
+def tokens(query: dict) -> dict[str, float]:
+    """Return the weights of a query of OpenSearch."""
+    return query["neural_sparse"]["vector"]["query_tokens"]
 
 
 def test_qdrant_fuses_both_rankings() -> None:

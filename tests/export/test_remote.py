@@ -22,7 +22,11 @@ from milco_pyserini.export import ExportJob, find_target
 from milco_pyserini.export.access import URL
 from milco_pyserini.export.protocol import ImpactDocument, ImpactStore
 from milco_pyserini.index import open_index
+from milco_pyserini.index.capabilities import Capability
 from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.protocol import SEARCH
+from milco_pyserini.io.runs import read_run_record
+from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import VectorStore
 from milco_pyserini.sparse.quantization import quantize_vector
 
@@ -68,6 +72,58 @@ def test_hits_are_the_exact_integer_scores_with_ties_by_docid(index: Path, store
     }
     with pytest.raises(MilcoError, match=f"{index} is closed: open it again"):
         searcher.search(QUERIES, 7)
+
+
+def test_an_approximate_search_has_exact_scores(server: Server, index: Path, store: Path) -> None:
+    """In two steps, of OpenSearch and Elasticsearch; where no term is weak, nothing is missed."""
+    query, request = QUERIES[0], SearchRequest(5, approximate=True)
+    exact = expected(store, query, ALL)
+    with open_index(index).searcher({"prune_ratio": 0.9, "window_size": 1}) as searcher:
+        if Capability.APPROXIMATE not in find_target(server[0]).capabilities:
+            with pytest.raises(MilcoError, match="cannot trade recall for speed, elasticsearch and opensearch can"):
+                searcher.rank([query], request)
+            return
+        hits = pairs(searcher.rank([query], request)[0])
+        assert len(hits) == 5 and set(hits) <= set(exact) and hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+        assert hits != exact[:5]
+        assert pairs(searcher.search([query], 5)[0]) == exact[:5]
+        strong = dict.fromkeys(query, 1.0)
+        assert pairs(searcher.rank([strong], request)[0]) == expected(store, strong, 5)
+
+
+def test_an_index_is_tuned_without_its_vectors(
+    server: Server, store: Path, changed: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The server searches exactly, too; runs record the recall, and --since keeps the settings, but not the recall."""
+    if Capability.APPROXIMATE not in find_target(server[0]).capabilities:
+        pytest.skip("only OpenSearch and Elasticsearch have approximate searches")
+    name, path = next(NAMES), Path("index")
+    assert fill(server, store, name, "--output", str(path)) == 0
+    tune, topics = ["index", "tune", "--index", str(path), "--recall", ".99"], ["--topics", str(store)]
+    assert main(tune) == 2
+    assert "--topics is missing" in capsys.readouterr().err
+    assert main([*tune, *topics]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["window_size", "prune_ratio", "recall@10", "milliseconds"]
+    settings, recall = open_index(path).manifest.search_settings, open_index(path).manifest.recall
+    assert [f"{settings[name]:g}" for name in ("window_size", "prune_ratio")] in [row.split()[:2] for row in rows]
+    assert recall is not None and recall["recall@10"] >= 0.99
+    assert main(tune) == 0
+    Path("topics.jsonl").write_text(json.dumps({"id": "q1", "vector": QUERIES[0]}))
+    search = ["search", "--index", str(path), "--topics", "topics.jsonl", "--overwrite", "--output", "run.txt"]
+    for options, stated in (
+        (["--approximate"], recall),
+        (["--approximate", "--set", "prune_ratio=1"], None),
+        ([], None),
+    ):
+        assert main([*search, *options]) == 0
+        assert ("(approximate)" in capsys.readouterr().err) == ("--approximate" in options)
+        record = read_run_record(Path("run.txt"))
+        assert record is not None and record.options["approximate"] == bool(options)
+        assert (record.indexes[0].recall is None) == (stated is None)
+    assert fill(server, changed, name, "--since", str(store), "--output", str(path)) == 0
+    assert open_index(path).manifest.search_settings == open_index(path).engine.settings(SEARCH)
+    assert open_index(path).manifest.recall is None
 
 
 def test_the_impacts_of_a_document_are_those_that_were_exported(index: Path, store: Path) -> None:

@@ -115,7 +115,7 @@ def test_recall_is_measured_against_the_exact_ranking(built: SimpleNamespace) ->
 def test_ties_at_the_last_position_count_as_found(tmp_path: Path) -> None:
     """Two documents are equally good for position 1: finding either is enough."""
     best = recall.Hits(["a", "b", "c"], np.asarray([2.0, 2.0, 1.0]))
-    searcher = SimpleNamespace(search=lambda queries, k: [recall.Hits(["b"], np.asarray([2.0]))])
+    searcher = SimpleNamespace(rank=lambda queries, request: [recall.Hits(["b"], np.asarray([2.0]))])
     truth = GroundTruth([{"x": 1.0}], [best], "")
     assert recall.measure_recall(searcher, truth, 1).recall == 1  # type: ignore[arg-type]
     assert recall.measure_recall(searcher, truth, 3).recall == pytest.approx(1 / 3)  # type: ignore[arg-type]
@@ -278,7 +278,7 @@ def test_tune_measures_on_topics_that_are_given(
     assert main([*command, "--vectors", str(built.topics.path)]) == 2
     assert "was not built from" in capsys.readouterr().err
     assert main(command) == 2
-    assert "--topics requires --vectors" in capsys.readouterr().err
+    assert "--topics and --vectors require each other" in capsys.readouterr().err
 
 
 def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,7 +149,7 @@ class Remote(Engine):
     )
     # With the last ratio, hardly any term is weak.
     tuned = MappingProxyType(
-        {"window_size": (50, 100, 200, 500, 1000), "prune_ratio": (0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.01)}
+        {"window_size": (100, 200, 500, 1000), "prune_ratio": (0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.01)}
     )
 
     timeout: float = option(
@@ -163,7 +163,7 @@ class Remote(Engine):
         help="with approximate: weight of the weakest strong term, as a share of the strongest's",
     )
     window_size: int = option(
-        200, group=SEARCH, minimum=1, maximum=10_000, help="with approximate: documents a shard that all terms score"
+        200, group=SEARCH, minimum=100, maximum=10_000, help="with approximate: documents a shard that all terms score"
     )
 
     def open(self, directory: Path, manifest: Any) -> "RemoteSearcher":
@@ -283,9 +283,12 @@ class RemoteSearcher(EngineSearcher):
             pending, limit = tied, limit * 4
         return found
 
-    def validate_approximate(self) -> None:
-        """Raise MilcoError if the target has exact searches only."""
+    def validate_approximate(self, k: int) -> None:
+        """Raise MilcoError if the target has exact searches only, or k is larger than the window."""
         self._target.require(Capability.APPROXIMATE, "approximate", True)
+        if min(k, self.num_documents) > (size := self._steps.window_size):
+            rule = f"approximate searches have up to window_size={size} hits, and miss many of the last of them"
+            raise ParameterError("k", k, rule, "Set a window_size of at least five times as many, or search exactly.")
 
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the directory has no sums of that field."""

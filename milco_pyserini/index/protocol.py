@@ -145,7 +145,7 @@ class EngineSearcher:
         if request.balance is not None:
             self.validate_balance(request.balance)
         if request.approximate:
-            self.validate_approximate()
+            self.validate_approximate(request.k)
         if request.filters or request.k > self.num_documents:
             k = max(1, min(request.k, self.num_documents))
             request = replace(request, k=k, filters=self._resolve(request.filters))
@@ -184,10 +184,10 @@ class EngineSearcher:
         if request.balance is not None:
             self.validate_balance(request.balance)
         if request.approximate:
-            self.validate_approximate()
+            self.validate_approximate(request.k)
 
-    def validate_approximate(self) -> None:
-        """Raise MilcoError if the index has exact searches only."""
+    def validate_approximate(self, k: int) -> None:
+        """Raise MilcoError if the index has exact searches only, or if an approximate one returns fewer than k hits."""
         self.require(Capability.APPROXIMATE, "approximate", True)
 
     def values(self, field: str) -> Mapping[str, int] | None:

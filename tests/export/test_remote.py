@@ -78,7 +78,7 @@ def test_an_approximate_search_has_exact_scores(server: Server, index: Path, sto
     """In two steps, of OpenSearch and Elasticsearch; where no term is weak, nothing is missed."""
     query, request = QUERIES[0], SearchRequest(5, approximate=True)
     exact = expected(store, query, ALL)
-    with open_index(index).searcher({"prune_ratio": 0.9, "window_size": 1}) as searcher:
+    with open_index(index).searcher({"prune_ratio": 0.9, "window_size": 100}) as searcher:
         if Capability.APPROXIMATE not in find_target(server[0]).capabilities:
             with pytest.raises(MilcoError, match="cannot trade recall for speed, elasticsearch and opensearch can"):
                 searcher.rank([query], request)
@@ -87,6 +87,8 @@ def test_an_approximate_search_has_exact_scores(server: Server, index: Path, sto
         assert len(hits) == 5 and set(hits) <= set(exact) and hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
         assert hits != exact[:5]
         assert pairs(searcher.search([query], 5)[0]) == exact[:5]
+        with pytest.raises(MilcoError, match="k=101: approximate searches have up to window_size=100 hits"):
+            searcher.validate(SearchRequest(101, approximate=True))
         strong = dict.fromkeys(query, 1.0)
         assert pairs(searcher.rank([strong], request)[0]) == expected(store, strong, 5)
 
@@ -110,7 +112,18 @@ def test_an_index_is_tuned_without_its_vectors(
     assert recall is not None and recall["recall@10"] >= 0.99
     assert main(tune) == 0
     Path("topics.jsonl").write_text(json.dumps({"id": "q1", "vector": QUERIES[0]}))
-    search = ["search", "--index", str(path), "--topics", "topics.jsonl", "--overwrite", "--output", "run.txt"]
+    search = [
+        "search",
+        "--index",
+        str(path),
+        "--topics",
+        "topics.jsonl",
+        "--overwrite",
+        "--output",
+        "run.txt",
+        "--k",
+        "10",
+    ]
     for options, stated in (
         (["--approximate"], recall),
         (["--approximate", "--set", "prune_ratio=1"], None),

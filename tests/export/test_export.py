@@ -292,7 +292,7 @@ def test_a_request_needs_terms_and_an_engine_that_is_searched_over_http() -> Non
 
 @pytest.mark.parametrize(("largest", "unit"), [(100, 128.0), (20_000, 512.0)])
 def test_a_request_in_two_steps_asks_for_strong_terms_and_rescores_with_the_others(largest: int, unit: float) -> None:
-    """Both parts add up in the unit of the whole query; the window holds all hits."""
+    """Both parts have the unit of the complete query; the window holds all hits."""
     query = ImpactDocument("", ["a", "b", "c"], [1, 2, 3], [largest, 30, largest // 2])
     body = find_target("opensearch").search_request(query, "mine", 10, Steps(0.5, 7)).body  # type: ignore[call-arg]
     second = body["rescore"]["query"]

@@ -50,7 +50,7 @@ class CurveOptions:
     documents: tuple[int, ...] = option((100_000, 1_000_000), minimum=1, metavar="N", help="passages of each index")
     shards: tuple[int, ...] = option((1, 4), minimum=1, metavar="N", help="shards; 1 is always filled")
     k: tuple[int, ...] = option((10, 1_000), minimum=1, maximum=10_000, metavar="K", help="hits of a query")
-    ratios: tuple[float, ...] = option((0.4,), metavar="RATIO", help="weights of strong terms, next to the strongest")
+    ratios: tuple[float, ...] = option((0.35,), metavar="RATIO", help="weights of strong terms, next to the strongest")
     windows: tuple[int, ...] = option((200,), minimum=1, metavar="WINDOW", help="documents that are rescored")
     queries: int = option(200, minimum=1, metavar="N", help="queries of a round")
     rounds: int = option(2, minimum=1, metavar="N", help="rounds that count, after the first one")

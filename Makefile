@@ -54,7 +54,7 @@ programs: $(VENV)/installed-dev
 # Filling and searching a real OpenSearch. It is that of OPENSEARCH_HOME, the unpacked archive.
 OPENSEARCH_HOME ?= ../shared/opensearch/home ../shared/opensearch/home-3.6
 cluster: $(VENV)/installed-dev
-	set -e; for home in $(OPENSEARCH_HOME); do OPENSEARCH_HOME=$$home $(RUN) -m pytest -m cluster tests/export tests/keywords; done
+	set -e; for home in $(OPENSEARCH_HOME); do OPENSEARCH_HOME=$$home $(RUN) -m pytest -m cluster tests/export tests/keywords tests/test_benchmarks.py; done
 
 # Every command of the documentation, and the notebook, as they are.
 pages: $(VENV)/installed-dev

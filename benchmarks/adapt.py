@@ -1,46 +1,49 @@
-"""Adapt a model to real documents in nine languages, and measure what that is worth on pages that it has never seen.
+"""Hold the word of recipes.adapt against questions that it has never seen, on real documents in several languages.
 
 python benchmarks/adapt.py --data DIR --output adapted
-python benchmarks/adapt.py --data DIR --set packages --output adapted-packages
+python benchmarks/adapt.py --data DIR --set packages --languages en de fr --output adapted-packages
 
 help: LibreOffice's help. DIR holds the unpacked Debian packages libreoffice-help-en-us, -es, -fi, -id, -ja, -ko, -ru,
-    -tr and -vi (apt-get download; dpkg -x FILE.deb DIR). The pages of some modules are split into halves, the same in
-    all languages. The recipe gets one half, and the pairs of paragraphs with their English ones. On the other half,
-    titles search for their pages, without titles: in their own language, among the pages of that language, and in
-    every other language, among the pages of that one.
+    -tr and -vi (apt-get download; dpkg -x FILE.deb DIR). Titles search for their pages. A page is only used in a
+    language if seven of ten paragraphs are translated.
 packages: descriptions of Debian's packages. DIR holds the files *_i18n_Translation-LANG (apt-get update -o
     Acquire::Languages=de,en,ja,... -o Acquire::GzipIndexes=false). A description's first line searches for its
-    paragraphs.
+    paragraphs. A package is only used if it has a description in every language.
 
-A page is only used in a language if seven of ten paragraphs are translated.
+--seed splits the pages into halves, the same in all languages. The recipe gets one half, and the pairs of paragraphs
+with their English ones; it decides by its gate. On the other half, both models search with titles for pages without
+titles, and what is a translation is known. The table has the gate's legs next to these; agreement is that the gate
+keeps the model if and only if a leg has gained there, and none has lost. The sample is the same in both.
 """
 
 import html
 import json
 import re
 import sys
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 import repository  # noqa: F401
 
 from milco_pyserini.cli.parser import run_command
+from milco_pyserini.corpora import Document, Query
 from milco_pyserini.defaults import MINI
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval import ReportTable, evaluate, render
-from milco_pyserini.eval.known_items import fraction
-from milco_pyserini.eval.significance import paired_test
+from milco_pyserini.eval import ReportTable, render
+from milco_pyserini.eval.evaluation import HELD_OUT
+from milco_pyserini.eval.known_items import TITLE, KnownItems, fraction
+from milco_pyserini.io.files import read_json
 from milco_pyserini.options import option
 from recipes.adapt.__main__ import main as adapt
+from recipes.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
+from recipes.adapt.run import MANIFEST, REJECTED
 
 LANGUAGES = ("en", "es", "fi", "id", "ja", "ko", "ru", "tr", "vi")
 MODULES = ("swriter/01", "swriter/guide", "scalc/guide", "shared/guide")
-MEASURE = "nDCG@10"
+FIGURES = ("topics", "before", "after", "low", "high")
 # Bytes of a page that are searched: what a passage has.
 _TRANSLATED, _LEAST, _BYTES = 0.7, 15, 1000
 _BODY = re.compile(r'<div id="DisplayArea"[^>]*>(.*)', re.DOTALL)
@@ -56,9 +59,13 @@ class AdaptTrialOptions:
     data: Path = option(metavar="DIR", help="directory with unpacked packages, or with files Translation-LANG")
     output: Path = option(metavar="DIR", help="directory of the documents and the adapted model")
     set: str = option("help", choices=("help", "packages"), help="documents")
+    languages: tuple[str, ...] = option(LANGUAGES, metavar="LANG", help="languages of the documents")
+    pages: int = option(1500, minimum=100, metavar="N", help="pages or packages of a language, at most")
     encoder: str = option(MINI, help="checkpoint to adapt")
     steps: int = option(600, minimum=1, help="training steps")
-    packages: int = option(1500, minimum=100, metavar="N", help="descriptions of a language, at most")
+    batch_size: int = option(16, minimum=2, help="queries of a step")
+    held_out: float = option(HELD_OUT, metavar="SHARE", above=0, maximum=0.5, help="share that the gate measures on")
+    seed: int = option(1, minimum=0, help="of the halves and of the training")
     device: str = option("auto", metavar="DEVICE", help="auto, cpu, cuda or cuda:N")
 
 
@@ -88,13 +95,13 @@ def beginning(paragraphs: Iterable[str]) -> str:
     return "\n".join(kept)
 
 
-def read_help(data: Path, modules: Sequence[str] = ()) -> dict[str, dict[str, Page]]:
+def read_help(data: Path, languages: Sequence[str] = (), modules: Sequence[str] = ()) -> dict[str, dict[str, Page]]:
     """Return language -> name -> page of LibreOffice's help. Raises MilcoError if a language is not there.
 
-    modules: patterns of directories (default: MODULES).
+    languages: the first is English (default: LANGUAGES). modules: patterns of directories (default: MODULES).
     """
     pages: dict[str, dict[str, Page]] = {}
-    for language in LANGUAGES:
+    for language in languages or LANGUAGES:
         base = data / "usr/share/libreoffice/help" / ("en-US" if language == "en" else language) / "text"
         if not base.is_dir():
             raise MilcoError(f"{base} does not exist: unpack libreoffice-help-{language} in {data}")
@@ -113,37 +120,43 @@ def read_help(data: Path, modules: Sequence[str] = ()) -> dict[str, dict[str, Pa
     return pages
 
 
-def read_packages(data: Path, most: int) -> dict[str, dict[str, Page]]:
-    """Return language -> package -> its description. Raises MilcoError if there is none."""
+def read_packages(data: Path, languages: Sequence[str]) -> dict[str, dict[str, Page]]:
+    """Return language -> package -> its description, of packages that have one in every language.
+
+    Raises MilcoError if a language has none.
+    """
     pages: dict[str, dict[str, Page]] = {}
-    for path in sorted(data.glob("*Translation-*")):
-        language = path.name.rpartition("-")[2]
-        found = {}
-        for record in path.read_text(encoding="utf-8").split("\n\n"):
-            name, description = (
-                re.search(r"^Package: (.+)$", record, re.M),
-                re.search(r"^Description-\S+: (.*)", record, re.M | re.S),
-            )
-            if name and description:
-                title, *rest = description[1].splitlines()
-                text = " ".join(line.strip() for line in rest).replace(" . ", "\n")
+    for language in languages:
+        found = pages[language] = {}
+        record = re.compile(rf"^Package: (\S+)\n(?:.+\n)*?Description-{language}: (.*)\n((?: .*\n?)*)", re.MULTILINE)
+        for path in sorted(data.glob(f"*Translation-{language}")):
+            for name, title, described in record.findall(path.read_text(encoding="utf-8")):
+                text = " ".join(line.strip() for line in described.splitlines()).replace(" . ", "\n")
                 if len(text) > 10 * _LEAST:
-                    found[name[1]] = Page(name[1], language, title, text.split("\n"))
-        chosen = sorted(found, key=lambda name: fraction("packages", name))[:most]
-        pages[language] = {name: found[name] for name in chosen}
-    if not pages:
-        raise MilcoError(f"{data} has no files Translation-LANG")
-    return pages
+                    found[name] = Page(name, language, title, text.split("\n"))
+        if not found:
+            raise MilcoError(f"{data} has no file *Translation-{language} with descriptions")
+    common = set.intersection(*map(set, pages.values()))
+    return {language: {name: found[name] for name in sorted(common)} for language, found in pages.items()}
 
 
-def write_documents(pages: dict[str, dict[str, Page]], directory: Path) -> None:
+def chosen_pages(pages: dict[str, dict[str, Page]], most: int) -> dict[str, dict[str, Page]]:
+    """Return a sample of the pages of each language, at most; a page is chosen in all its languages."""
+    chosen = {}
+    for language, listed in pages.items():
+        names = sorted(listed, key=lambda name: fraction("pages", name))[:most]
+        chosen[language] = {name: listed[name] for name in names}
+    return chosen
+
+
+def write_documents(pages: dict[str, dict[str, Page]], directory: Path, seed: int = 1) -> None:
     """Write the training half: docs.jsonl, and pairs/LANG-en.tsv where paragraphs have translations."""
     (directory / "pairs").mkdir(parents=True, exist_ok=True)
-    chosen = [page for language in pages.values() for page in language.values() if is_trained(page)]
+    chosen = [page for language in pages.values() for page in language.values() if is_trained(page, seed)]
     with (directory / "docs.jsonl").open("w", encoding="utf-8") as file:
         for page in chosen:
             record = {
-                "id": f"{page.language}:{page.name}",
+                "id": _id(page),
                 "title": page.title,
                 "text": page.text,
                 "lang": page.language,
@@ -151,7 +164,7 @@ def write_documents(pages: dict[str, dict[str, Page]], directory: Path) -> None:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     for language in pages.keys() - {"en"}:
         lines: dict[str, None] = {}
-        for page in (page for page in pages[language].values() if is_trained(page)):
+        for page in (page for page in pages[language].values() if is_trained(page, seed)):
             english = pages.get("en", {}).get(page.name)
             if english and len(english.paragraphs) == len(page.paragraphs):
                 for text, translation in zip(page.paragraphs, english.paragraphs, strict=True):
@@ -161,65 +174,67 @@ def write_documents(pages: dict[str, dict[str, Page]], directory: Path) -> None:
             (directory / "pairs" / f"{language}-en.tsv").write_text("".join(lines), encoding="utf-8")
 
 
-def is_trained(page: Page) -> bool:
+def is_trained(page: Page, seed: int = 1) -> bool:
     """Return whether a page is in the half that the model is adapted to: the same for all its translations."""
-    return fraction("half", page.name) < 0.5
+    return fraction("half", seed, page.name) < 0.5
 
 
-def measure(encoder: MilcoEncoder, pages: dict[str, dict[str, Page]]) -> dict[tuple[str, str], dict[str, float]]:
-    """Return (language of titles, language of pages) -> name -> nDCG@10, on the half that is not trained on."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    tested = {
-        language: [page for page in listed.values() if not is_trained(page) and page.title and page.text]
-        for language, listed in pages.items()
-    }
-    tested = {language: listed for language, listed in tested.items() if listed}
-    queries = {language: encoder.encode_query([page.title for page in listed]) for language, listed in tested.items()}
-    for target, listed in tested.items():
-        documents, names = encoder.encode_document([page.text for page in listed]), [page.name for page in listed]
-        for source in tested:
-            rows = encoder.similarity(queries[source], documents)
-            run = {
-                page.name: dict(zip(names, map(float, row), strict=True))
-                for page, row in zip(tested[source], rows, strict=True)
-                if page.name in names
-            }
-            if run:
-                qrels = {name: {name: 1} for name in run}
-                found[source, target] = evaluate(run, qrels, [MEASURE]).per_query[MEASURE]
-    return found
+def unseen_items(pages: dict[str, dict[str, Page]], seed: int) -> KnownItems:
+    """Return the half that is not trained on: titles search for the page and its translations, without titles."""
+    tested = [page for listed in pages.values() for page in listed.values() if not is_trained(page, seed) and page.text]
+    documents = [Document(_id(page), "", page.text, {"lang": page.language}) for page in tested]
+    counts = Counter((page.language, page.title) for page in tested)
+    groups: dict[str, dict[str, int]] = {}
+    for page in tested:
+        groups.setdefault(page.name, {})[_id(page)] = 1
+    topics, qrels = [], {}
+    for page in tested:
+        if page.title and counts[page.language, page.title] == 1:
+            topics.append(Query(f"{page.language}-{TITLE}-{len(topics)}", page.title))
+            qrels[topics[-1].id] = groups[page.name]
+    return KnownItems(documents, frozenset(document.id for document in documents), 0, 0, topics, qrels)
 
 
 def command(options: AdaptTrialOptions) -> int:
     """Adapt, measure and print a table. Return the code of the recipe if it fails."""
-    pages = read_help(options.data) if options.set == "help" else read_packages(options.data, options.packages)
-    write_documents(pages, options.output)
+    read = read_help if options.set == "help" else read_packages
+    pages = chosen_pages(read(options.data, options.languages), options.pages)
+    write_documents(pages, options.output, options.seed)
     model, documents, pairs = (options.output / name for name in ("model", "docs.jsonl", "pairs"))
     parallel = ["--parallel", str(pairs)] if any(pairs.iterdir()) else []
-    arguments = [str(documents), "--output", str(model), "--encoder", options.encoder]
-    arguments += ["--steps", str(options.steps), "--device", options.device, *parallel]
-    if code := adapt(arguments):
+    arguments = [str(documents), "--output", str(model), "--encoder", options.encoder, "--keep-rejected"]
+    for name in ("steps", "batch_size", "seed", "held_out", "device"):
+        arguments += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if code := adapt([*arguments, *parallel]):
         return code
-    if not (model / "config.json").is_file():
-        return 0
-    results = [
-        measure(MilcoEncoder.from_pretrained(name, device=options.device), pages)
-        for name in (options.encoder, str(model))
+    gate = read_json(model / MANIFEST)
+    collections = collections_of(unseen_items(pages, options.seed))
+    runs = {}
+    for system, name in ((BEFORE, options.encoder), (AFTER, str(model if gate["gain"] else model / REJECTED))):
+        encoder = MilcoEncoder.from_pretrained(name, device=options.device)
+        runs[system] = search_all(encoder, collections, options.output / system, options.batch_size)
+    outcome = Measured(unseen_items(pages, options.seed), collections, runs)
+    records = {(record["leg"], record["measure"]): record for record in outcome.records()}
+    rows = []
+    for record in gate["legs"]:
+        leg = record["leg"], record["measure"]
+        other = records.get(leg, {})
+        figures = [found.get(name) for found in (record, other) for name in FIGURES]
+        rows.append([*leg, record["result"], other.get("result", "not judged"), *figures])
+    words = ["the model stays" if is_kept else "no model" for is_kept in (gate["gain"], outcome.has_gained())]
+    agreement = "they agree" if words[0] == words[1] else "they DISAGREE"
+    columns = [f"{side}: {name}" for side in ("gate", "unseen") for name in ("topics", "before", "after", "from", "to")]
+    notes = [
+        f"gate: {words[0]}; unseen questions: {words[1]}; {agreement}",
+        "from, to: 95 % interval of the difference",
     ]
-    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for source, target in results[0]:
-        groups[f"{source}, own language" if source == target else f"{source}, other languages"].append((source, target))
-        groups["all, own language" if source == target else "all, other languages"].append((source, target))
-    rows: list[list[Any]] = []
-    p_values = {}
-    for name, pairs_of in sorted(groups.items()):
-        before, after = ([value for pair in pairs_of for value in result[pair].values()] for result in results)
-        p_values[len(rows), 2] = paired_test("t", before, after)
-        rows.append([name, len(before), fmean(before), fmean(after)])
-    notes = [f"{MEASURE}; * differs from before: paired t-test, p < 0.05, not corrected"]
-    table = ReportTable(["titles"], ["searches", "before", "after"], rows, (0, 3, 3), notes, p_values)
+    table = ReportTable(["leg", "measure", "gate", "unseen"], columns, rows, 2 * (0, 3, 3, 3, 3), notes)
     sys.stdout.write(render(table, "markdown"))
     return 0
+
+
+def _id(page: Page) -> str:
+    return f"{page.language}:{page.name}"
 
 
 def _plain(text: str) -> str:

@@ -18,8 +18,8 @@ class AdaptOptions(DeviceOptions):
     """Adapt a model to your own documents, and measure on a held-out part of them whether that has helped.
 
     The queries to train on come from the documents: titles, headings, sentences, terms. The report compares both
-    models on documents that were held out. Without a significant gain, there is a report but no model. The same
-    command resumes an interrupted run.
+    models on documents that were held out. Without a significant gain, there is a report but no model, unless
+    --keep-rejected asks for it. The same command resumes an interrupted run.
 
       python -m recipes.adapt docs.jsonl --output my-model
     """
@@ -41,4 +41,5 @@ class AdaptOptions(DeviceOptions):
     steps: int = option(600, minimum=1, help="training steps")
     batch_size: int = option(16, minimum=2, help="queries of a step")
     seed: int = option(1, minimum=0, help="random seed")
+    keep_rejected: bool = option(False, help="write a model that has not gained, too, to DIR/rejected")
     overwrite: bool = option(False, help="start over if --output has something else")

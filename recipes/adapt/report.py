@@ -5,10 +5,11 @@ import random
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import bootstrap
@@ -246,13 +247,17 @@ class Measured:
         losses = [f"{leg} loses {measure}" for (leg, measure), found in self.legs.items() if found.word == "loss"]
         return f"{result}: {_MEASURE} {'; '.join(parts)}" + (f" ({', '.join(losses)})" if losses else "")
 
-    def legs_table(self) -> ReportTable:
-        """Tabulate the legs, which decide."""
-        rows = [
-            [leg, measure, found.word, found.topics, found.before, found.after, found.low, found.high]
+    def records(self) -> list[dict[str, Any]]:
+        """Return the legs, which decide, for JSON."""
+        return [
+            {"leg": leg, "measure": measure, "result": found.word, **asdict(found)}
             for (leg, measure), found in self.legs.items()
         ]
+
+    def legs_table(self) -> ReportTable:
+        """Tabulate the legs."""
         columns = ["topics", "before", "after", "difference from", "to"]
+        rows = [list(record.values()) for record in self.records()]
         return ReportTable(["leg", "measure", "result"], columns, rows, (0, 3, 3, 3, 3))
 
     def blocks(self) -> Iterator[str | ReportTable]:

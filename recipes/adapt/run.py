@@ -42,7 +42,7 @@ from .preset import ADAPT
 from .queries import training_examples, write_examples, write_pairs
 from .report import AFTER, BEFORE, Measured, collections_of, search_all, validate_legs
 
-MANIFEST, WORK = "adapt.json", "work"
+MANIFEST, WORK, REJECTED = "adapt.json", "work", "rejected"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
 # Negatives of a query from each of BM25 and the model; a hit above this share of the positive's score may be relevant.
 _NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
@@ -72,7 +72,10 @@ def adapt(options: AdaptOptions) -> None:
         "corpus_hash": digest,
         "least_cosine": LEAST_COSINE,
         **encoder.hashes,
-        **{name: getattr(options, name) for name in ("held_out", "steps", "batch_size", "seed", "teacher")},
+        **{
+            name: getattr(options, name)
+            for name in ("held_out", "steps", "batch_size", "seed", "teacher", "keep_rejected")
+        },
         **{f"digest of {source.name}": source.index.digest for source in open_bitext(options.parallel)},
     }
     recorded = read_json(output / MANIFEST) if _is_owned(output) else {}
@@ -115,13 +118,13 @@ def adapt(options: AdaptOptions) -> None:
         measured = Measured(made, collections, runs)
         gain, result = measured.has_gained(), measured.verdict()
         with atomic_directory(output, overwrite=True, is_owned=_is_owned) as directory:
-            if gain:
-                shutil.copytree(model, directory, dirs_exist_ok=True)
-                card = _card(options, made, queries, result, encoder)
-                (directory / "README.md").write_text(card, encoding="utf-8")
+            if gain or options.keep_rejected:
+                kept = directory if gain else directory / REJECTED
+                shutil.copytree(model, kept, dirs_exist_ok=True)
+                (kept / "README.md").write_text(_card(options, made, queries, result, encoder), encoding="utf-8")
             measured.write(directory, f"{options.encoder}, adapted to {Path(options.documents).name}")
             write_known_items(made, directory / "held-out")
-            write_json(directory / MANIFEST, recorded | {"gain": gain, "result": result})
+            write_json(directory / MANIFEST, recorded | {"gain": gain, "result": result, "legs": measured.records()})
     log(f"{result}. See {output / 'report.md'}")
     if gain:
         log(f"Wrote {output}. Next: milco encode --encoder {output} --corpus {options.documents}")

@@ -22,7 +22,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import repository  # noqa: F401
@@ -38,7 +38,17 @@ from milco_pyserini.eval.known_items import TITLE, KnownItems, fraction
 from milco_pyserini.io.files import read_json
 from milco_pyserini.options import option
 from recipes.adapt.__main__ import main as adapt
-from recipes.adapt.report import AFTER, BEFORE, Measured, collections_of, search_all
+from recipes.adapt.report import (
+    AFTER,
+    BEFORE,
+    SAMPLE,
+    JudgedCollection,
+    LegResult,
+    Measured,
+    have_gained,
+    leg_sets,
+    search_all,
+)
 from recipes.adapt.run import MANIFEST, REJECTED
 
 LANGUAGES = ("en", "es", "fi", "id", "ja", "ko", "ru", "tr", "vi")
@@ -61,6 +71,7 @@ class AdaptTrialOptions:
     set: str = option("help", choices=("help", "packages"), help="documents")
     languages: tuple[str, ...] = option(LANGUAGES, metavar="LANG", help="languages of the documents")
     pages: int = option(1500, minimum=100, metavar="N", help="pages or packages of a language, at most")
+    text_bytes: int = option(_BYTES, minimum=100, metavar="N", help="bytes of a page's text, at most")
     encoder: str = option(MINI, help="checkpoint to adapt")
     steps: int = option(600, minimum=1, help="training steps")
     batch_size: int = option(16, minimum=2, help="queries of a step")
@@ -71,18 +82,23 @@ class AdaptTrialOptions:
 
 @dataclass(frozen=True)
 class Page:
-    """A page in one language. name: the same in all languages. heading: repeats or varies the title."""
+    """A page in one language.
+
+    name: the same in all languages. heading: repeats or varies the title. size: bytes of the text.
+    """
 
     name: str
     language: str
     title: str
     paragraphs: list[str]
     heading: str = ""
+    size: int = _BYTES
 
     @property
     def text(self) -> str:
-        """The first paragraphs, without the title."""
-        return beginning(part for part in self.paragraphs if part != self.title)
+        """The beginning of the paragraphs, without the title."""
+        text = beginning(part for part in self.paragraphs if part != self.title)
+        return text.encode()[: self.size].decode(errors="ignore")
 
 
 def beginning(paragraphs: Iterable[str]) -> str:
@@ -140,12 +156,12 @@ def read_packages(data: Path, languages: Sequence[str]) -> dict[str, dict[str, P
     return {language: {name: found[name] for name in sorted(common)} for language, found in pages.items()}
 
 
-def chosen_pages(pages: dict[str, dict[str, Page]], most: int) -> dict[str, dict[str, Page]]:
-    """Return a sample of the pages of each language, at most; a page is chosen in all its languages."""
+def chosen_pages(pages: dict[str, dict[str, Page]], most: int, size: int) -> dict[str, dict[str, Page]]:
+    """Return at most so many pages of each language, with texts of a size; a page is chosen in all its languages."""
     chosen = {}
     for language, listed in pages.items():
         names = sorted(listed, key=lambda name: fraction("pages", name))[:most]
-        chosen[language] = {name: listed[name] for name in names}
+        chosen[language] = {name: replace(listed[name], size=size) for name in names}
     return chosen
 
 
@@ -198,7 +214,7 @@ def unseen_items(pages: dict[str, dict[str, Page]], seed: int) -> KnownItems:
 def command(options: AdaptTrialOptions) -> int:
     """Adapt, measure and print a table. Return the code of the recipe if it fails."""
     read = read_help if options.set == "help" else read_packages
-    pages = chosen_pages(read(options.data, options.languages), options.pages)
+    pages = chosen_pages(read(options.data, options.languages), options.pages, options.text_bytes)
     write_documents(pages, options.output, options.seed)
     model, documents, pairs = (options.output / name for name in ("model", "docs.jsonl", "pairs"))
     parallel = ["--parallel", str(pairs)] if any(pairs.iterdir()) else []
@@ -208,20 +224,24 @@ def command(options: AdaptTrialOptions) -> int:
     if code := adapt([*arguments, *parallel]):
         return code
     gate = read_json(model / MANIFEST)
-    collections = collections_of(unseen_items(pages, options.seed))
+    legs = {
+        (record["leg"], record["measure"]): LegResult(**{name: record[name] for name in FIGURES})
+        for record in gate["legs"]
+    }
+    made = unseen_items(pages, options.seed)
+    collections = [JudgedCollection(made.documents, leg_sets(made))]
     runs = {}
     for system, name in ((BEFORE, options.encoder), (AFTER, str(model if gate["gain"] else model / REJECTED))):
         encoder = MilcoEncoder.from_pretrained(name, device=options.device)
         runs[system] = search_all(encoder, collections, options.output / system, options.batch_size)
-    outcome = Measured(unseen_items(pages, options.seed), collections, runs)
-    records = {(record["leg"], record["measure"]): record for record in outcome.records()}
+    # The sample is the same in both.
+    unseen = {leg: found for leg, found in legs.items() if leg[0] == SAMPLE} | Measured(made, collections, runs).legs
     rows = []
-    for record in gate["legs"]:
-        leg = record["leg"], record["measure"]
-        other = records.get(leg, {})
-        figures = [found.get(name) for found in (record, other) for name in FIGURES]
-        rows.append([*leg, record["result"], other.get("result", "not judged"), *figures])
-    words = ["the model stays" if is_kept else "no model" for is_kept in (gate["gain"], outcome.has_gained())]
+    for leg in legs | unseen:
+        found = legs.get(leg), unseen.get(leg)
+        figures = [getattr(side, name, None) for side in found for name in FIGURES]
+        rows.append([*leg, *(side.word if side else "not judged" for side in found), *figures])
+    words = ["the model stays" if is_kept else "no model" for is_kept in (gate["gain"], have_gained(unseen))]
     agreement = "they agree" if words[0] == words[1] else "they DISAGREE"
     columns = [f"{side}: {name}" for side in ("gate", "unseen") for name in ("topics", "before", "after", "from", "to")]
     notes = [

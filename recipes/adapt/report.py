@@ -152,7 +152,7 @@ def search_all(
 
 @dataclass(frozen=True)
 class LegResult:
-    """Means of a measure before and after, and the 95 % interval of the difference by the paired bootstrap."""
+    """Means of a measure before and after, and the 95 % interval of their difference, by paired_interval()."""
 
     topics: int
     before: float
@@ -219,20 +219,22 @@ class Measured:
         """(leg, measure) -> result; without legs of fewer than MIN_TOPICS topics, which cannot be judged."""
         found = {}
         for leg in LEGS:
-            if len(self.sets[leg].topics) >= MIN_TOPICS:
+            if leg in self.sets and len(self.sets[leg].topics) >= MIN_TOPICS:
                 systems = {system: results[leg] for system, results in self.evaluate(leg).items()}
                 for measure in DEFAULT_MEASURES:
                     before, after = (systems[system].per_query[measure] for system in (BEFORE, AFTER))
-                    low, high = paired_interval([after[name] - value for name, value in before.items()])
+                    groups: dict[frozenset[str], list[float]] = {}
+                    for name, value in before.items():
+                        relevant = frozenset(self.made.qrels.get(name) or self.sets[leg].qrels[name])
+                        groups.setdefault(relevant, []).append(after[name] - value)
+                    low, high = paired_interval(list(groups.values()))
                     first, second = (systems[system].mean[measure] for system in (BEFORE, AFTER))
                     found[leg, measure] = LegResult(len(before), first, second, low, high)
         return found
 
     def has_gained(self) -> bool:
-        """Return whether every leg is judged, none has lost in any measure, and one of the documents' has gained."""
-        is_judged = all((leg, _MEASURE) in self.legs for leg in LEGS)
-        gains = [leg for leg in (OWN, ALL, OTHER) if is_judged and self.legs[leg, _MEASURE].word == "gain"]
-        return bool(gains) and all(result.word != "loss" for result in self.legs.values())
+        """Return whether the model is better: have_gained()."""
+        return have_gained(self.legs)
 
     def verdict(self) -> str:
         """Return the result in one sentence, with each leg."""
@@ -265,8 +267,8 @@ class Measured:
         yield self.verdict() + "."
         yield (
             "A model is kept if no leg loses and at least one of the first three gains: the interval of the "
-            "difference, by the paired bootstrap, does not contain 0. A loss smaller than half of the interval is not "
-            "noticed."
+            "difference, by the paired bootstrap over groups of translations, does not contain 0. A loss smaller than "
+            "half of the interval is not noticed."
         )
         yield self.legs_table()
         if not self.sets[ALL].topics:
@@ -317,12 +319,32 @@ class Measured:
         (directory / "report.html").write_text("\n".join(page), encoding="utf-8")
 
 
-def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean difference, by the bootstrap over topics from a fixed seed."""
-    values = np.asarray(differences, float)
-    if not values.any():
+def have_gained(legs: Mapping[tuple[str, str], LegResult]) -> bool:
+    """Return whether every leg is judged, none has lost in any measure, and one of the documents' has gained."""
+    is_judged = all((leg, _MEASURE) in legs for leg in LEGS)
+    gains = [leg for leg in (OWN, ALL, OTHER) if is_judged and legs[leg, _MEASURE].word == "gain"]
+    return bool(gains) and all(result.word != "loss" for result in legs.values())
+
+
+def paired_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference, by the bootstrap over groups of topics from a fixed seed.
+
+    Args:
+        groups: differences of topics with the same relevant documents. Translations of a topic rise and fall together:
+            as many topics that do not depend on each other would have a narrower interval.
+    """
+    sums, counts = np.array([(sum(group), len(group)) for group in groups], float).T
+    if not any(map(any, groups)):
         return 0.0, 0.0
-    found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=500, method="percentile", rng=0)
+    found = bootstrap(
+        (sums, counts),
+        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis),
+        paired=True,
+        n_resamples=_RESAMPLES,
+        batch=500,
+        method="percentile",
+        rng=0,
+    )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 

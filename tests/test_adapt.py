@@ -13,13 +13,13 @@ from training_set import examples, write_lines
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval.known_items import KnownItems, make_known_items
+from milco_pyserini.eval.parallel import find_parallel
 from milco_pyserini.options import replace_options
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 from milco_pyserini.train.stages import prepare_sct
 from milco_pyserini.train.trainer import TrainingTask
 from recipes.adapt import run
 from recipes.adapt.__main__ import main
-from recipes.adapt.parallel import find_parallel
 from recipes.adapt.preset import ADAPT
 from recipes.adapt.queries import training_examples, write_examples, write_pairs
 from recipes.adapt.report import (
@@ -300,4 +300,4 @@ def test_too_few_texts_leave_nothing_that_blocks_the_corrected_command(
 def test_documents_without_titles_are_reported(made: KnownItems) -> None:
     """Other kinds of queries take their place."""
     untitled = replace(made, documents=[replace(one, title="") for one in made.documents], untitled=len(made.documents))
-    assert "No document has a title: queries are sentences, headings and terms" in list(untitled.describe())
+    assert "150 documents without a title" in list(untitled.describe())

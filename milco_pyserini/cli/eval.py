@@ -1,12 +1,10 @@
 """milco eval --run runs/ar.txt --qrels miracl-ar-dev"""
 
-import filecmp
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from milco_pyserini.cli.parser import Subcommand, dispatch
 from milco_pyserini.console import counted, log
@@ -42,8 +40,9 @@ class EvalOptions:
     --fairness measures language fairness of runs over multilingual collections:
       --run runs/sample.txt --qrels sample --fairness
 
-    --make writes topics and qrels for documents without judgments, to compare models on:
-      --make docs.jsonl --output made
+    --make writes topics and qrels for documents without judgments, to compare models on. With vectors of the documents,
+    translations of each other are relevant together:
+      --make docs.jsonl --vectors vectors/docs --output made
     """
 
     run: tuple[Path, ...] = option((), metavar="FILE", help="TREC or MS MARCO runs, plain or .gz")
@@ -101,6 +100,13 @@ class EvalOptions:
         requires="make",
         help="share of the documents whose titles and sentences are topics",
     )
+    vectors: Path | None = option(
+        None,
+        group=_KNOWN_ITEMS,
+        metavar="DIR",
+        requires="make",
+        help="vector store of the corpus, by which translations are found: they are held out and relevant together",
+    )
 
     def conflicts(self) -> Iterator[MilcoError]:
         """Yield an error for each option that is missing."""
@@ -123,29 +129,28 @@ def _list_measures(options: MeasuresOptions) -> None:
 
 def _make(options: EvalOptions, output: Path) -> None:
     from milco_pyserini.corpora import open_corpus
-    from milco_pyserini.eval.known_items import CORPUS, QRELS, TOPICS, make_known_items, write_known_items
-
-    names = [CORPUS, TOPICS, QRELS]
+    from milco_pyserini.eval.known_items import CORPUS, QRELS, TOPICS, known_item_files, make_known_items
+    from milco_pyserini.eval.parallel import read_parallel
 
     def is_made(path: Path) -> bool:
-        return all((path / name).is_file() for name in names)
+        return all((path / name).is_file() for name in (CORPUS, TOPICS, QRELS))
 
-    is_again = is_made(output) and not options.overwrite
-    if not is_again:
+    if not (is_again := is_made(output) and not options.overwrite):
         validate_output_directory(output, options.overwrite, is_made)
-    made = make_known_items(open_corpus(str(options.make)), options.held_out)
+    corpus = open_corpus(str(options.make))
+    made = make_known_items(corpus, options.held_out, options.vectors and read_parallel(corpus, options.vectors))
     for line in made.describe():
         log(line)
+    files = known_item_files(made)
     if is_again:
-        with TemporaryDirectory() as again:
-            write_known_items(made, Path(again))
-            if filecmp.cmpfiles(output, again, names, shallow=False)[0] != names:
-                fix = Message("Choose another one, or pass {overwrite}.", overwrite=True)
-                raise ParameterError("output", output, "has topics of other documents, or another share of them", fix)
+        if any((output / name).read_bytes() != content for name, content in files.items()):
+            fix = Message("Choose another one, or pass {overwrite}.", overwrite=True)
+            raise ParameterError("output", output, "has topics of other documents, or another share of them", fix)
         log(f"{output} is up to date")
         return
     with atomic_directory(output, options.overwrite, is_made) as directory:
-        write_known_items(made, directory)
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
     log(f"Wrote {output}. Next: milco encode --encoder NAME --corpus {output / CORPUS}")
 
 

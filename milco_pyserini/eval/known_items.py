@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from pathlib import Path
 
 from milco_pyserini.console import counted
 from milco_pyserini.corpora import Document, Query
@@ -49,10 +48,6 @@ class KnownItems:
     qrels: Qrels = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
 
-    def training(self) -> Iterator[Document]:
-        """Yield the documents that are not held out."""
-        return (document for document in self.documents if document.id not in self.held_out)
-
     def describe(self) -> Iterator[str]:
         """Yield lines about the collection: its size and languages, and what it lacks."""
         counts = Counter(map(language_of, self.documents))
@@ -65,9 +60,7 @@ class KnownItems:
             yield f"One language only, {next(iter(counts))}: search across languages is not part of it"
         if self.duplicates:
             yield f"Left out {counted(self.duplicates, 'document')} whose text another one has"
-        if self.untitled == len(self.documents):
-            yield "No document has a title: queries are sentences, headings and terms"
-        elif self.untitled:
+        if self.untitled:
             yield f"{counted(self.untitled, 'document')} without a title"
 
 
@@ -173,14 +166,11 @@ def _taken_out(document: Document, shared: frozenset[str]) -> tuple[dict[str, st
     return texts, replace(document, title="" if TITLE in texts else document.title, text=text)
 
 
-def write_known_items(made: KnownItems, directory: Path) -> None:
-    """Write corpus.jsonl, topics.tsv and qrels.txt, which every command and trec_eval read."""
+def known_item_files(made: KnownItems) -> dict[str, bytes]:
+    """Return the contents of corpus.jsonl, topics.tsv and qrels.txt, which every command and trec_eval read."""
     files = {
         CORPUS: map(document_line, made.documents),
         TOPICS: (f"{topic.id}\t{topic.text}" for topic in made.topics),
         QRELS: (f"{name} 0 {docid} 1" for name, grades in made.qrels.items() for docid in grades),
     }
-    directory.mkdir(exist_ok=True)
-    for name, lines in files.items():
-        with (directory / name).open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines)
+    return {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}

@@ -1,8 +1,7 @@
 """Adapt a model to one's own documents, and measure on a held-out part of them whether that has helped.
 
-Modules in the order of the recipe: parallel (translations among the documents), queries (from the
-documents themselves), preset (of the training), run (the stages),
-report (both models next to each other).
+Modules in the order of the recipe: queries (from the documents themselves), preset (of the training), run (the
+stages), report (both models next to each other).
 """
 
 from dataclasses import dataclass

@@ -48,7 +48,8 @@ def training_examples(
         encoder: whose strongest source terms of a document are a query.
         vectors: of made.documents, in which a sentence has to find its document.
     """
-    documents = sorted(made.training(), key=lambda document: fraction(seed, document.id))
+    trained = (document for document in made.documents if document.id not in made.held_out)
+    documents = sorted(trained, key=lambda document: fraction(seed, document.id))
     kinds = {
         "titles": _titles(documents, made.shared),
         "headings": _headings(documents),

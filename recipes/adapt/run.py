@@ -19,7 +19,8 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.encode.bm25 import BM25Encoder
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.errors import MilcoError
-from milco_pyserini.eval.known_items import KnownItems, language_of, make_known_items, write_known_items
+from milco_pyserini.eval.known_items import KnownItems, known_item_files, language_of, make_known_items
+from milco_pyserini.eval.parallel import LEAST_COSINE, find_parallel
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import atomic_directory, is_json_with, read_json, write_json
 from milco_pyserini.io.locks import locked_file
@@ -37,12 +38,11 @@ from milco_pyserini.train.scoring import score_training_set
 
 from ..dense.teacher import taught_by
 from . import AdaptOptions
-from .parallel import LEAST_COSINE, find_parallel
 from .preset import ADAPT
 from .queries import training_examples, write_examples, write_pairs
 from .report import AFTER, BEFORE, Measured, collections_of, search_all, validate_legs
 
-MANIFEST, WORK, REJECTED = "adapt.json", "work", "rejected"
+MANIFEST, WORK, REJECTED, HELD_OUT = "adapt.json", "work", "rejected", "held-out"
 _LOCK, _LOCK_LIMIT = ".lock", 30.0
 # Negatives of a query from each of BM25 and the model; a hit above this share of the positive's score may be relevant.
 _NEGATIVES, _DEPTH, _MAX_SCORE = 4, 50, 0.95
@@ -123,7 +123,9 @@ def adapt(options: AdaptOptions) -> None:
                 shutil.copytree(model, kept, dirs_exist_ok=True)
                 (kept / "README.md").write_text(_card(options, made, queries, result, encoder), encoding="utf-8")
             measured.write(directory, f"{options.encoder}, adapted to {Path(options.documents).name}")
-            write_known_items(made, directory / "held-out")
+            (directory / HELD_OUT).mkdir()
+            for name, content in known_item_files(made).items():
+                (directory / HELD_OUT / name).write_bytes(content)
             write_json(directory / MANIFEST, recorded | {"gain": gain, "result": result, "legs": measured.records()})
     log(f"{result}. See {output / 'report.md'}")
     if gain:
@@ -153,8 +155,6 @@ def _hold_out(
     parallel = find_parallel(documents, vectors)
     made = make_known_items(corpus, options.held_out, parallel)
     validate_legs(made, options.documents)
-    groups = len(set(parallel.values()))
-    log(f"Parallel texts: {counted(len(parallel), 'document')} in {counted(groups, 'group')}")
     return parallel, made, vectors
 
 

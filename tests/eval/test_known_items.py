@@ -63,7 +63,7 @@ def test_describes_what_a_collection_lacks() -> None:
     documents = [Document(one.id, "", one.text, one.fields) for one in TOWNS]
     lines = "\n".join(make_known_items([*documents, Document("copy", "", TOWNS[0].text)]).describe())
     assert "Left out 1 document whose text another one has" in lines
-    assert "One language only, en" in lines and "No document has a title" in lines
+    assert "One language only, en" in lines and "200 documents without a title" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """recipes/adapt: a model for one's own documents."""
 
 import json
+import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,8 @@ from training_set import examples, write_lines
 from milco_pyserini.corpora import Document, open_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.eval.known_items import KnownItems, make_known_items
-from milco_pyserini.eval.parallel import find_parallel
 from milco_pyserini.options import replace_options
-from milco_pyserini.sparse import SparseBatch, Vocabulary
+from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.stages import prepare_sct
 from milco_pyserini.train.trainer import TrainingTask
 from recipes.adapt import run
@@ -33,6 +33,7 @@ from recipes.adapt.report import (
     TopicSet,
     leg_sets,
     misspelled,
+    paired_interval,
 )
 
 TINY = GOLDEN / "ckpt_distillation"
@@ -144,15 +145,6 @@ def test_training_compares_the_terms_that_a_search_compares(task: TrainingTask) 
     assert scores.detach().numpy() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_translations_are_each_others_nearest() -> None:
-    """Similar documents of one language are not translations, nor is a text that is nearer to another one."""
-    weights = {"a-en": "w x y", "a-de": "w x y", "b-en": "w x z", "b-de": "z q r", "c-de": "s t u"}
-    documents = [Document(name, "", words, {"lang": name[2:]}) for name, words in weights.items()]
-    vocabulary = Vocabulary("w x y z q r s t u".split(), [])
-    found = SparseBatch.from_dicts([dict.fromkeys(words.split(), 1.0) for words in weights.values()], vocabulary)
-    assert find_parallel(documents, found) == {"a-en": "a-en", "a-de": "a-en"}
-
-
 def test_translations_are_held_out_together_and_are_relevant(made: KnownItems) -> None:
     """Each leg has what is relevant where it searches, and titles only."""
     assert all(f"{language}{name[2:]}" in made.held_out for name in made.held_out for language in ("en", "de", "sw"))
@@ -232,6 +224,33 @@ def test_without_a_gain_there_is_a_report_and_no_model(
     assert before == {path: path.stat().st_mtime_ns for path in output.rglob("*")}
     assert main([*command, "--seed", "2"]) == 2
     assert "--overwrite" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("parallel")
+def test_a_rejected_model_is_kept_on_request(docs: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """It is in a directory of its own, where no command takes it for the result, and the legs are in the record."""
+    output = tmp_path / "adapted"
+    command = [str(docs), "--output", str(output), "--held-out", ".25", *SHORT]
+    assert main([*command, "--keep-rejected"]) == 0
+    record = json.loads((output / "adapt.json").read_text())
+    assert record["gain"] is False and {leg["leg"] for leg in record["legs"]} == set(LEGS)
+    assert all(leg["low"] <= leg["high"] and leg["topics"] >= 20 for leg in record["legs"])
+    assert not (output / "config.json").exists()
+    assert MilcoEncoder.from_pretrained(output / "rejected", device="cpu").encode_query(["a river"]).shape[0] == 1
+    assert "No model" in (output / "rejected" / "README.md").read_text(encoding="utf-8")
+    assert main(command) == 2
+    assert "--overwrite" in capfd.readouterr().err
+
+
+def test_translations_of_a_topic_are_one_draw_of_the_bootstrap() -> None:
+    """Topics that rise and fall together show no more than one of them."""
+    draw = random.Random(1)
+    differences = [draw.gauss(0.1, 1) for _ in range(40)]
+    low, high = paired_interval([[value] for value in differences])
+    assert paired_interval([[value] * 13 for value in differences]) == pytest.approx((low, high))
+    apart_low, apart_high = paired_interval([[value] for value in differences for _ in range(13)])
+    assert apart_high - apart_low < (high - low) / 2
+    assert paired_interval([[0.0], [0.0, 0.0]]) == (0, 0)
 
 
 @pytest.mark.usefixtures("parallel")

@@ -147,7 +147,7 @@ def read_manuals(data: Path, most: int) -> list[Manual]:
 
     most: pages of a language.
     """
-    found = read_help(data, ("**",))
+    found = read_help(data, modules=("**",))
     pages: dict[str, list[Manual]] = {}
     for name in set.intersection(*map(set, found.values())):
         group = [as_manual(found[language][name], found[ENGLISH][name]) for language in LANGUAGES]

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import io
 import itertools
+import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -372,6 +373,57 @@ def test_pages_are_split_by_name_in_all_languages(load: Load, help_pages: Path, 
     assert 0 < len(trained) < 20 and trained == {page.name for page in pages["en"].values() if adapt.is_trained(page)}
     pairs = (tmp_path / "out" / "pairs" / "es-en.tsv").read_text(encoding="utf-8").splitlines()
     assert len(pairs) == 6 * (len(trained) - ("swriter/guide/0.html" in trained))
+
+
+def test_unseen_titles_search_for_all_translations(load: Load, help_pages: Path) -> None:
+    """Without titles in the texts, and without a title that two pages of a language have."""
+    adapt = load("adapt")
+    pages = adapt.chosen_pages(adapt.read_help(help_pages), 20, 40)
+    made = adapt.unseen_items(pages, 3)
+    unseen = {page.name for page in pages["en"].values() if not adapt.is_trained(page, 3)}
+    assert {document.id.partition(":")[2] for document in made.documents} == unseen
+    assert all(len(document.contents.encode()) <= 40 and not document.title for document in made.documents)
+    shared = {f"swriter/guide/{number}.html" for number in (18, 19)}
+    assert {docid.partition(":")[2] for grades in made.qrels.values() for docid in grades} == unseen - shared
+    assert all(len(grades) == 2 for topic, grades in made.qrels.items() if "en:swriter/guide/0.html" not in grades)
+
+
+def test_a_package_has_the_title_of_its_description(load: Load, tmp_path: Path) -> None:
+    """Not its checksum, and only if every language has it."""
+    text = 9 * "The first paragraph of it. "
+    for language, title, names in (("en", "editor for notes", "abc"), ("de", "Editor für Notizen", "ab")):
+        record = (
+            f"Package: {{0}}\nDescription-md5: 0123\nDescription-{language}: {title} {{0}}\n {text}\n .\n The end.\n"
+        )
+        records = map(record.format, names)
+        (tmp_path / f"debian_Translation-{language}").write_text("\n".join(records), encoding="utf-8")
+    pages = load("adapt").read_packages(tmp_path, ("en", "de"))
+    assert [page.title for page in pages["de"].values()] == ["Editor für Notizen a", "Editor für Notizen b"]
+    assert pages["en"].keys() == {"a", "b"} and pages["en"]["a"].paragraphs == [text.strip(), "The end."]
+
+
+@pytest.mark.integration
+def test_the_word_of_the_gate_is_held_against_unseen_titles(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """The table has every leg of both sides, of a model that the gate rejects, too."""
+    draw = random.Random(1)
+    words = [f"{''.join(draw.choices('bdgklmnprst', k=3))}{vowel}n" for vowel in "aeiou" for _ in range(30)]
+    for language in ("en", "de"):
+        records = []
+        for number in range(240):
+            title, text = (" ".join(draw.choices(words, k=size)) for size in (4, 30))
+            records.append(f"Package: p{number}\nDescription-{language}: {title}\n {text}\n")
+        (tmp_path / f"debian_Translation-{language}").write_text("\n".join(records), encoding="utf-8")
+    take = lambda documents, _: {one.id: one.id[3:] for one in documents}  # noqa: E731
+    monkeypatch.setattr("recipes.adapt.run.find_parallel", take)
+    sizes = ["--steps", "2", "--batch-size", "8", "--pages", "240", "--text-bytes", "160", "--held-out", ".5"]
+    data = ["--data", str(tmp_path), "--set", "packages", "--languages", "en", "de", "--device", "cpu"]
+    assert load("adapt").main([*data, "--encoder", CHECKPOINT, "--output", str(tmp_path / "out"), *sizes]) == 0
+    printed = capsys.readouterr().out
+    for leg in ("own language", "all languages at once", "another language", "sample"):
+        assert f"| {leg} " in printed
+    assert "gate: " in printed and "unseen questions: " in printed and "agree" in printed.casefold()
 
 
 def test_a_page_of_a_manual_lacks_what_it_is_searched_for(load: Load, help_pages: Path) -> None:

@@ -145,7 +145,7 @@ def _make(options: EvalOptions, output: Path) -> None:
     if is_again:
         if any((output / name).read_bytes() != content for name, content in files.items()):
             fix = Message("Choose another one, or pass {overwrite}.", overwrite=True)
-            raise ParameterError("output", output, "has topics of other documents, or another share of them", fix)
+            raise ParameterError("output", output, "has topics of other documents, vectors, or another share", fix)
         log(f"{output} is up to date")
         return
     with atomic_directory(output, options.overwrite, is_made) as directory:

@@ -106,7 +106,7 @@ def test_the_command_writes_what_others_read(tmp_path: Path, made: KnownItems, c
     assert main(["--make", str(docs), "--output", str(output)]) == 0
     assert capfd.readouterr().err.endswith(f"{output} is up to date\n")
     assert main(["--make", str(docs), "--output", str(output), "--held-out", "0.5"]) == 2
-    assert f"--output {output}: has topics of other documents, or another share of them" in capfd.readouterr().err
+    assert f"--output {output}: has topics of other documents, vectors, or another share" in capfd.readouterr().err
     assert main(["--make", str(docs), "--output", str(output), "--held-out", "0.5", "--overwrite"]) == 0
     assert open_qrels(str(output / "qrels.txt")).keys() > made.qrels.keys()
 

@@ -40,8 +40,8 @@ class EvalOptions:
     --fairness measures language fairness of runs over multilingual collections:
       --run runs/sample.txt --qrels sample --fairness
 
-    --make writes topics and qrels for documents without judgments, to compare models on. With vectors of the documents,
-    translations of each other are relevant together:
+    --make writes topics and qrels for documents without judgments, to compare models on. With their vectors,
+    translations are relevant together:
       --make docs.jsonl --vectors vectors/docs --output made
     """
 
@@ -101,11 +101,7 @@ class EvalOptions:
         help="share of the documents whose titles and sentences are topics",
     )
     vectors: Path | None = option(
-        None,
-        group=_KNOWN_ITEMS,
-        metavar="DIR",
-        requires="make",
-        help="vector store of the corpus, by which translations are found: they are held out and relevant together",
+        None, group=_KNOWN_ITEMS, metavar="DIR", requires="make", help="vector store of the corpus: finds translations"
     )
 
     def conflicts(self) -> Iterator[MilcoError]:

@@ -36,6 +36,7 @@ from milco_pyserini.eval import ReportTable, render
 from milco_pyserini.eval.evaluation import HELD_OUT
 from milco_pyserini.eval.known_items import TITLE, KnownItems, fraction
 from milco_pyserini.io.files import read_json
+from milco_pyserini.io.qrels import Qrels
 from milco_pyserini.options import option
 from recipes.adapt.__main__ import main as adapt
 from recipes.adapt.report import (
@@ -203,7 +204,8 @@ def unseen_items(pages: dict[str, dict[str, Page]], seed: int) -> KnownItems:
     groups: dict[str, dict[str, int]] = {}
     for page in tested:
         groups.setdefault(page.name, {})[_id(page)] = 1
-    topics, qrels = [], {}
+    topics: list[Query] = []
+    qrels: Qrels = {}
     for page in tested:
         if page.title and counts[page.language, page.title] == 1:
             topics.append(Query(f"{page.language}-{TITLE}-{len(topics)}", page.title))

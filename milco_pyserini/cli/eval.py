@@ -134,7 +134,8 @@ def _make(options: EvalOptions, output: Path) -> None:
     if not (is_again := is_made(output) and not options.overwrite):
         validate_output_directory(output, options.overwrite, is_made)
     corpus = open_corpus(str(options.make))
-    made = make_known_items(corpus, options.held_out, options.vectors and read_parallel(corpus, options.vectors))
+    parallel = read_parallel(corpus, options.vectors) if options.vectors else None
+    made = make_known_items(corpus, options.held_out, parallel)
     for line in made.describe():
         log(line)
     files = known_item_files(made)

@@ -411,13 +411,13 @@ def test_the_word_of_the_gate_is_held_against_unseen_titles(
     words = [f"{''.join(draw.choices('bdgklmnprst', k=3))}{vowel}n" for vowel in "aeiou" for _ in range(30)]
     for language in ("en", "de"):
         records = []
-        for number in range(240):
+        for number in range(120):
             title, text = (" ".join(draw.choices(words, k=size)) for size in (4, 30))
             records.append(f"Package: p{number}\nDescription-{language}: {title}\n {text}\n")
         (tmp_path / f"debian_Translation-{language}").write_text("\n".join(records), encoding="utf-8")
     take = lambda documents, _: {one.id: one.id[3:] for one in documents}  # noqa: E731
     monkeypatch.setattr("recipes.adapt.run.find_parallel", take)
-    sizes = ["--steps", "2", "--batch-size", "8", "--pages", "240", "--text-bytes", "160", "--held-out", ".5"]
+    sizes = ["--steps", "2", "--batch-size", "8", "--pages", "120", "--text-bytes", "160", "--held-out", ".5"]
     data = ["--data", str(tmp_path), "--set", "packages", "--languages", "en", "de", "--device", "cpu"]
     assert load("adapt").main([*data, "--encoder", CHECKPOINT, "--output", str(tmp_path / "out"), *sizes]) == 0
     printed = capsys.readouterr().out

@@ -412,8 +412,8 @@ def test_the_word_of_the_gate_is_held_against_unseen_titles(
     for language in ("en", "de"):
         records = []
         for number in range(120):
-            title, text = (" ".join(draw.choices(words, k=size)) for size in (4, 30))
-            records.append(f"Package: p{number}\nDescription-{language}: {title}\n {text}\n")
+            title, *texts = (" ".join(draw.choices(words, k=size)) for size in (4, 12, 12, 12))
+            records.append(f"Package: p{number}\nDescription-{language}: {title}\n " + "\n .\n ".join(texts) + "\n")
         (tmp_path / f"debian_Translation-{language}").write_text("\n".join(records), encoding="utf-8")
     take = lambda documents, _: {one.id: one.id[3:] for one in documents}  # noqa: E731
     monkeypatch.setattr("recipes.adapt.run.find_parallel", take)

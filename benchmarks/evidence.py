@@ -4,8 +4,8 @@ python benchmarks/evidence.py --passages xquad.en.json --questions xquad.en.json
 
 Files are in the format of SQuAD, such as XQuAD's and CMRC 2018's. Files of one set in several languages have the same
 ids, so that questions of one language are answered by passages of another. Snippets are those of the passage with the
-answer: MILCO's best sentences, and the extract with the query's words. A context has the best sentences of the five
-best passages of the file, within a share of their tokens.
+answer, and those found by the query's words only. A context has the best sentences of the five best passages of the
+file, within a share of their tokens. "read" is the share of the hits that the network reads.
 """
 
 import json
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 
 from same_language import FORMATS
 
@@ -24,10 +24,10 @@ from milco_pyserini.cli.parser import run_command
 from milco_pyserini.defaults import MINI
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import ReportTable, render
-from milco_pyserini.explain.snippets import make_snippets
 from milco_pyserini.options import option
+from milco_pyserini.request import SearchRequest
 
-COLUMNS = ("snippet", "by words", "characters", "ms a hit", "kept in context")
+COLUMNS = ("snippet", "by words", "characters", "ms a hit", "read", "kept in context")
 DEPTH = 5
 
 
@@ -73,7 +73,7 @@ def command(options: EvidenceOptions) -> None:
                 asked = [Asked(text, known[number].passage, known[number].answers) for number, text in chosen]
                 rows.append([path.stem, *measure(searcher, encoder, asked, options.share)])
     note = f"{options.count} questions a file, passages {options.passages.stem}, encoder {options.encoder}"
-    table = ReportTable(["questions"], COLUMNS, rows, (3, 3, 0, 0, 3), (note,))
+    table = ReportTable(["questions"], COLUMNS, rows, (3, 3, 0, 1, 2, 3), (note,))
     sys.stdout.write(render(table, options.format))
 
 
@@ -90,7 +90,7 @@ def read_squad(path: Path) -> dict[str, Asked]:
 
 def measure(searcher: Searcher, encoder: MilcoEncoder, asked: Sequence[Asked], share: float) -> list[float]:
     """Return the figures of a row: those of COLUMNS."""
-    found, by_words, lengths, spent, kept = [], [], [], [], []
+    found, by_words, lengths, spent, read, kept = [], [], [], [], [], []
     for item in asked:
         hits = searcher.search(item.question, k=DEPTH)
         texts = [hit.document.text for hit in hits if hit.document]
@@ -101,15 +101,17 @@ def measure(searcher: Searcher, encoder: MilcoEncoder, asked: Sequence[Asked], s
             continue
         place = texts.index(item.passage)
         snippet = snippets[place] or ""
-        query = encoder.encode_query(item.question).to_dicts()[0]
+        (query,) = searcher.encode([item.question], SearchRequest())
+        evidence = searcher.evidence(query, texts)
         found.append(holds(snippet, item))
-        by_words.append(holds(make_snippets(query, [item.passage], encoder)[0].text, item))
+        by_words.append(holds(evidence.snippet(place).text, item))
         lengths.append(len(snippet))
+        read.append(len(evidence.unclear()) / len(texts))
         size = sum(len(ids) for ids in encoder.tokenizer.ids(texts))
         context = searcher.context(item.question, max(1, int(share * size)), k=DEPTH)
         kept.append(any(holds(text, item) for text in context.values()))
-    averages = [fmean(values) if values else 0.0 for values in (found, by_words, lengths, kept)]
-    return [*averages[:3], median(spent), averages[3]]
+    averages = [fmean(values) if values else 0.0 for values in (found, by_words, lengths, read, kept)]
+    return [*averages[:3], fmean(spent), *averages[3:]]
 
 
 def holds(text: str, asked: Asked) -> bool:

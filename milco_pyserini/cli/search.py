@@ -277,8 +277,8 @@ def prompt(searcher: "Searcher", options: SearchOptions) -> None:
 
 def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     """Search for one query and print its hits: a table as wide as the terminal, or a JSON object."""
+    from milco_pyserini.explain.evidence import LENGTH, READ_TOKENS
     from milco_pyserini.explain.render import terminal_width
-    from milco_pyserini.explain.snippets import LENGTH
 
     # Before the encoder is loaded.
     request = options.search_request()
@@ -288,7 +288,10 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
     if not searcher.has_documents:
         log("No texts: the index does not store its documents (milco index --store)")
     # A line also has the title; JSON is the same on every terminal.
-    snippets = _snippets(searcher, encoded[0], ranking, LENGTH if options.json else terminal_width() // 2)
+    length = LENGTH if options.json else terminal_width() // 2
+    evidence = searcher.evidence(encoded[0], [hit.document.text if hit.document else "" for hit in ranking])
+    evidence.read(evidence.unclear(), READ_TOKENS)
+    snippets = [evidence.snippet(place, length).text if hit.document else None for place, hit in enumerate(ranking)]
     if options.json:
         import orjson
 
@@ -308,19 +311,6 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         searcher.report_filtered(encoded, request)
     else:
         log("No document has a term of this query")
-
-
-def _snippets(searcher: "Searcher", query: Any, hits: "Hits", length: int) -> list[str | None]:
-    """Return the extract of each hit's text with the query's terms; its beginning if queries are not weighted terms."""
-    from milco_pyserini.explain.snippets import make_snippets
-
-    texts = [hit.document.text if hit.document else "" for hit in hits]
-    if weighted := searcher.weighted_terms(query):
-        terms, encoder = weighted
-        extracts = [snippet.text for snippet in make_snippets(terms, texts, encoder, length)]
-    else:
-        extracts = [" ".join(text[: 10 * length].split())[:length] for text in texts]
-    return [extract if hit.document else None for hit, extract in zip(hits, extracts, strict=True)]
 
 
 def _table(hits: "Hits", snippets: Sequence[str | None], has_documents: bool) -> str:

@@ -140,8 +140,7 @@ class AnalyzerTokenizer(TextTokenizer):
                 ids += [-1 - number, *(self.vocabulary.column(term) for term, *_ in words)]
                 tokens += [f"{BM25}:{language}", *(term for term, *_ in words)]
                 offsets += [(0, 0), *((start, stop) for start, stop in spans)]
-            places_of = {"offsets": offsets, "token_to_chars": offsets.__getitem__}
-            encodings.append(SimpleNamespace(ids=ids, tokens=tokens, **places_of))
+            encodings.append(SimpleNamespace(ids=ids, tokens=tokens, offsets=offsets))
         return encodings
 
     def token_to_id(self, token: str) -> int | None:

@@ -315,9 +315,10 @@ class _Words(Network):
             report(len(rows), len(words.columns))
         return vectors
 
-    def token_scores(self, ids: Sequence[int], columns: NDArray[np.int32]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def token_scores(self, rows: Sequence[Sequence[int]], *_: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return no logits, and the same weight for every word."""
-        return np.zeros((len(ids), 0), np.float32), np.ones(len(ids), np.float32)
+        words = sum(map(len, rows))
+        return np.zeros((words, 0), np.float32), np.ones(words, np.float32)
 
 
 def stored_length(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

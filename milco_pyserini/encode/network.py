@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,40 +158,42 @@ class Network(ViewEncoder):
         )
         return self.limit_terms(vectors)
 
-    @torch.inference_mode()
-    def token_states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the states of one text's tokens: float32 [S, D_m] of the encoder and [S, D_e] of the connector.
-
-        ids: S token ids, special ones included, of a text that has been encoded, so that the network is on its device.
-        """
-        if self._exact is not None:
-            return self._exact.states(ids)
-        row = torch.tensor([list(ids)], device=self.device)
-        hidden = self.model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state
+    def _token_states(self, rows: Sequence[Sequence[int]], exact: bool) -> tuple[Tensor, Tensor]:
+        """Return the states of all T tokens: float32 [T, D_m] of the encoder and [T, D_e] of the connector."""
+        forward = self._exact if exact else self.runner.forward
+        if isinstance(forward, PackedForward):
+            return forward.states(rows)
+        ids = [torch.tensor([list(row)], device=self.device) for row in rows]
+        states = [
+            self.model.encoder(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state for row in ids
+        ]
+        hidden = torch.cat(states, dim=1)
         return hidden[0], self.model.connector(hidden)[0]
 
     @torch.inference_mode()
     def token_scores(
-        self, ids: Sequence[int], columns: NDArray[np.int32]
+        self, rows: Sequence[Sequence[int]], columns: NDArray[np.int32], exact: bool = True
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the logits of one text's tokens for some pivot terms, and their echo weights.
+        """Return the logits of tokens for some pivot terms, and their echo weights.
 
         Args:
-            ids: as for token_states().
+            rows: token ids of texts, special ones included, none empty; T in all. Texts have been encoded before, so
+                that the network is on its device.
             columns: n pivot columns.
+            exact: compute in float32, not in the dtype of the vectors.
 
         Returns:
-            Logits, float32 [S, n], and echo weights, float32 [S], which are 0 without a LexEcho head.
+            Logits, float32 [T, n], and echo weights, float32 [T], which are 0 without a LexEcho head.
         """
-        hidden, projected = self.token_states(ids)
+        hidden, projected = self._token_states(rows, exact)
         weights = self.state_dict()
         wanted = torch.from_numpy(columns.astype(np.int64)).to(self.device)
         decoder = (weights[f"decoder.{name}"][wanted].float() for name in ("weight", "bias"))
         logits = functional.linear(projected, *decoder)
-        echo = torch.zeros(len(ids))
+        echo = torch.zeros(len(hidden))
         if self.config.echo:
             head = (weights[f"echo.{name}"].float() for name in ("weight", "bias", "scale"))
-            tokens = torch.tensor(list(ids), device=self.device)
+            tokens = torch.tensor(list(chain.from_iterable(rows)), device=self.device)
             echo = echo_weights(tokens, hidden, projected, self.config.echo_variant, *head)
         return logits.cpu().numpy(), echo.cpu().numpy()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.explain.terms import ExplainedText, Origin, has_word
-from milco_pyserini.model.tokenization import beginnings, replace_lone_surrogates
+from milco_pyserini.model.tokenization import TextTokenizer, beginnings, replace_lone_surrogates
 from milco_pyserini.sparse import SparseBatch
 
 if TYPE_CHECKING:
@@ -38,11 +38,43 @@ class EncodedText:
         return ExplainedText(name, self.text, weights, True, self.num_encoded, self.origins, self.num_omitted)
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
+    """A token and the span of the text that it covers, without white space; an empty one for special tokens."""
+
     id: int
     piece: str
     start: int
     stop: int
+
+
+def locate_tokens(tokenizer: TextTokenizer, texts: Sequence[str], lowercase: bool = False) -> list[list[Token]]:
+    """Return the tokens of each text, special ones included, and where they are. Texts have no lone surrogates.
+
+    Args:
+        lowercase: tokenize the texts in small letters; otherwise only those that the tokenizer lowercases.
+    """
+    lowered = [text.lower() if lowercase or tokenizer.lowercases(text) else text for text in texts]
+    located = []
+    # Unlike a text alone, those of a batch are tokenized outside of Python's lock.
+    for text, given, encoding in zip(texts, lowered, tokenizer.tokenizer.encode_batch(lowered), strict=True):
+        spans = encoding.offsets
+        # Lowercasing may lengthen a text: İ becomes two characters.
+        if len(given) != len(text):
+            spans = np.searchsorted(np.cumsum([0, *map(len, map(str.lower, text))]), np.array(spans)).tolist()
+        tokens = []
+        for number, piece, (start, stop) in zip(encoding.ids, encoding.tokens, spans, strict=True):
+            # White space around a token is not part of its span.
+            inside = text[start:stop]
+            start += len(inside) - len(inside.lstrip())
+            tokens.append(Token(number, piece, start, max(start, start + len(inside.strip()))))
+        located.append(tokens)
+    return located
+
+
+def is_word(text: str, token: Token) -> bool:
+    """Return whether a token of a text has more than punctuation."""
+    # A ▁ that a tokenizer puts before a text has the span of a letter.
+    return token.start < token.stop and token.piece != "▁" and has_word(text[token.start : token.stop])
 
 
 def validate_network(encoder: "MilcoEncoder") -> None:
@@ -73,7 +105,7 @@ def encode_with_origins(
         passage: number of the passage to encode, of a text split into passages of max_length.
         query: whether the text is a query, which may have fewer terms.
     """
-    text, num_encoded, tokens = _truncate(encoder, text, max_length, lowercase, passage)
+    text, num_encoded, tokens = truncate(encoder, text, max_length, lowercase, passage)
     batch = encoder.network.encode([[token.id for token in tokens]], encoder.views)
     batch = encoder.network.limit_terms(batch, is_query=True) if query else batch
     shown = text[:MAX_TEXT_CHARACTERS]
@@ -81,42 +113,25 @@ def encode_with_origins(
     return EncodedText(shown, len(text) - len(shown), num_encoded, batch, origins)
 
 
-def passage_text(encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int) -> str:
-    """Return the text of one passage of a document split at max_length, without encoding it."""
-    return _truncate(encoder, text, max_length, lowercase, passage)[0]
-
-
-def _truncate(
+def truncate(
     encoder: "MilcoEncoder", text: str, max_length: int, lowercase: bool, passage: int | None
-) -> tuple[str, int, list[_Token]]:
+) -> tuple[str, int, list[Token]]:
+    """Return the part of a text that is encoded, the characters of it, and its tokens. Arguments as above."""
     text = replace_lone_surrogates(text)
     lowercase = lowercase or encoder.tokenizer.lowercases(text)
     before, after = encoder.tokenizer.num_special_tokens
     size = max_length - before - after
     first = 0 if passage is None else passage * size
     for beginning in beginnings(text, first + max_length):
-        lowered = beginning.lower() if lowercase else beginning
-        # Unlike a text alone, those of a batch are tokenized outside of Python's lock.
-        (encoding,) = encoder.tokenizer.tokenizer.encode_batch([lowered])
-        if len(encoding.ids) >= 2 * (first + max_length):
+        (tokens,) = locate_tokens(encoder.tokenizer, [beginning], lowercase)
+        if len(tokens) >= 2 * (first + max_length):
             break
-    end = len(encoding.ids) - after
+    end = len(tokens) - after
     kept = range(before + first, min(before + first + size, end)) if text.strip() else range(0)
     is_complete = passage is not None or len(kept) == (end - before if text.strip() else 0)
     if not kept:
         return text, len(text) if is_complete else 0, []
-    # Lowercasing may lengthen a text: İ becomes two characters.
-    is_longer = len(lowered) != len(beginning)
-    offsets = np.cumsum([0, *(len(sign.lower()) if is_longer else 1 for sign in beginning)])
-    ids, pieces, places = encoding.ids, encoding.tokens, encoding.offsets
-    numbers = [*range(before), *kept, *range(end, len(ids))]
-    spans = np.searchsorted(offsets, np.array([places[number] for number in numbers]), side="left")
-    tokens = []
-    for number, (start, stop) in zip(numbers, spans.tolist(), strict=True):
-        # White space around a token is not part of its span.
-        inside = text[start:stop]
-        start += len(inside) - len(inside.lstrip())
-        tokens.append(_Token(ids[number], pieces[number], start, max(start, start + len(inside.strip()))))
+    tokens = tokens[:before] + tokens[kept.start : kept.stop] + tokens[end:]
     inner = slice(before, before + len(kept))
     if passage is not None:
         start, stop = tokens[before].start, tokens[before + len(kept) - 1].stop
@@ -126,21 +141,17 @@ def _truncate(
 
 
 def _origins(
-    encoder: "MilcoEncoder", text: str, tokens: Sequence[_Token], batch: SparseBatch
+    encoder: "MilcoEncoder", text: str, tokens: Sequence[Token], batch: SparseBatch
 ) -> dict[str, tuple[Origin, ...]]:
     columns, _ = batch.row(0)
     is_pivot = columns < batch.english_size
     ids = np.array([token.id for token in tokens])
-    logits, echo = encoder.network.token_scores(ids.tolist(), columns[is_pivot])
+    logits, echo = encoder.network.token_scores([ids.tolist()], columns[is_pivot])
+    # <s> and </s> represent the entire text.
     special = encoder.tokenizer.special_ids
-
-    def can_be_origin(token: _Token) -> bool:
-        # <s> and </s> represent the entire text. A ▁ that a tokenizer puts before a text has the span of a letter.
-        if token.start == token.stop:
-            return token.id in special
-        return token.piece != "▁" and has_word(text[token.start : token.stop])
-
-    is_origin = np.array(list(map(can_be_origin, tokens)))
+    is_origin = np.array(
+        [is_word(text, token) or (token.start == token.stop and token.id in special) for token in tokens]
+    )
     logits[~is_origin] = -np.inf
     terms = encoder.vocabulary.terms
     origins: dict[str, tuple[Origin, ...]] = {}

@@ -136,7 +136,7 @@ class ExplainedText:
         """
         text = self.text or ""
         words = (
-            " ".join(text[slice(*_word(text, origin.start, origin.stop))].split()) or "(entire text)"
+            " ".join(text[slice(*word_span(text, origin.start, origin.stop))].split()) or "(entire text)"
             for origin in self.origins.get(term.term, ())
         )
         return " ".join(dict.fromkeys(words))
@@ -169,7 +169,7 @@ class ExplainedText:
         return segments
 
 
-def _word(text: str, start: int, stop: int) -> tuple[int, int]:
+def word_span(text: str, start: int, stop: int) -> tuple[int, int]:
     """Extend a span, unless it is empty, to the words that it begins and ends in."""
     if stop > len(text):
         # The text is the beginning of a longer one.

@@ -271,10 +271,10 @@ class PackedForward:
         return self.head(self.encoder(rows), rows)
 
     @torch.inference_mode()
-    def states(self, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the states of one text's S tokens, float32: the encoder's [S, D_m] and the connector's [S, D_e]."""
-        hidden = self.encoder([ids])[: len(ids)]
-        return hidden, self._project(hidden)
+    def states(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return the states of all T tokens, float32: the encoder's [T, D_m] and the connector's [T, D_e]."""
+        hidden = self.encoder(rows)
+        return tuple(states[: sum(map(len, rows))] for states in (hidden, self._project(hidden)))  # type: ignore
 
     @torch.inference_mode()
     def head(self, hidden: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:

@@ -22,7 +22,6 @@ from milco_pyserini.request import SearchRequest
 if TYPE_CHECKING:
     from milco_pyserini.corpora import Document
     from milco_pyserini.encode.contract import MilcoQueryEncoder
-    from milco_pyserini.encode.encoder import MilcoEncoder
     from milco_pyserini.explain.explainer import Explainer
 
 
@@ -149,10 +148,6 @@ class SearchedIndex:
             )
             for query, hits in zip(queries, self.engine_searcher.rank(queries, request), strict=True)
         ]
-
-    def weighted_terms(self, query: Any) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
-        """Return a query as {term: weight}, and its encoder; None if texts are queries."""
-        return None if self.query_encoder is None else (query, self.query_encoder.encoder)
 
     @property
     def explainer(self) -> "Explainer":

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from milco_pyserini.console import log
+from milco_pyserini.corpora.records import PASSAGE
 from milco_pyserini.errors import Message, MilcoError, ParameterError, unknown_name
+from milco_pyserini.explain.evidence import SEARCHED, Evidence
+from milco_pyserini.explain.origins import truncate
 from milco_pyserini.index.directory import Index, open_index
 from milco_pyserini.index.documents import filter_text
-from milco_pyserini.index.hits import Hits
+from milco_pyserini.index.hits import Hit, Hits
 from milco_pyserini.index.protocol import EngineSearcher, QueryOptions
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchKeywords, SearchRequest
-from milco_pyserini.search import evidence, steps
+from milco_pyserini.search import steps
 from milco_pyserini.search.searched_index import SearchedIndex, SearchedTexts
 
 if TYPE_CHECKING:
@@ -260,26 +263,22 @@ class Searcher:
         return queries, found
 
     def snippets(self, text: str, hits: Hits, **options: Unpack[SearchKeywords]) -> list[str | None]:
-        """Return the sentence of each hit that answers a text best, in any language; None without the document.
+        """Return the sentences of each hit that answer a text, in any language; None without the document.
 
         >>> hits = searcher.search("Wer erfand das Telefon?", k=10)  # doctest: +SKIP
         >>> searcher.snippets("Wer erfand das Telefon?", hits)[0]  # doctest: +SKIP
 
-        All sentences of the hits are encoded, which takes about as long as encoding the hits again. A snippet is
-        complete sentences of about 200 characters or more.
-
-        Args:
-            options: those of the search.
-
-        Raises:
-            MilcoError: the text is empty, queries are texts, or the encoder encodes queries only.
+        A snippet is sentences of 280 characters or more, which together have most of the query. The encoder reads hits
+        again whose first 3,000 characters have hardly any word of the query, unless it encodes queries only. Options
+        are those of the search. Raises MilcoError if the text is empty.
         """
         _validate_text(text, "snippets()")
         (query,) = self.encode([text], SearchRequest.of(10, options))
-        texts = {hit.docid: hit.document.text for hit in hits if hit.document}
-        _, scored = self._evidence(query, list(texts.values()))
-        found = dict(zip(texts, map(evidence.extract, texts.values(), scored), strict=True))
-        return [found.get(hit.docid) for hit in hits]
+        texts = [self.read(hit) for hit in hits]
+        found = self.evidence(query, [document.text for document in texts if document])
+        found.read(found.unclear())
+        numbers = iter(range(len(texts)))
+        return [found.snippet(next(numbers)).text if document else None for document in texts]
 
     def context(self, text: str, tokens: int = 2000, k: int = 10, **options: Unpack[SearchKeywords]) -> dict[str, str]:
         r"""Return the sentences of the k best documents that answer a text best, by docid, for a language model.
@@ -295,7 +294,8 @@ class Searcher:
             options: those of the search.
 
         Raises:
-            MilcoError: as search() and snippets() do; tokens is below 1; the index does not store its documents.
+            MilcoError: as search() does; the text is empty; tokens is below 1; queries are texts; the index does not
+                store its documents.
         """
         _validate_text(text, "context()")
         validate_number("tokens", tokens, 1)
@@ -303,19 +303,7 @@ class Searcher:
             fix = Message("Build the index with {store_documents}.", store_documents=True)
             raise MilcoError(f"{self.name} does not store its documents", fix)
         (query,), (hits,) = self._search([text], SearchRequest.of(k, options))
-        texts = {hit.docid: hit.document.text for hit in hits if hit.document}
-        encoder, scored = self._evidence(query, list(texts.values()))
-        chosen = evidence.select_context(encoder, list(texts.values()), scored, tokens)
-        return {docid: sentences for docid, sentences in zip(texts, chosen, strict=True) if sentences}
-
-    def _evidence(
-        self, query: tuple[Any, ...], texts: Sequence[str]
-    ) -> "tuple[MilcoEncoder, list[list[evidence.Sentence]]]":
-        weighted = self.weighted_terms(query)
-        if weighted is None:
-            raise MilcoError(f"{self.name} takes texts as queries: sentences are compared by an encoder's vectors")
-        terms, encoder = weighted
-        return encoder, evidence.score_sentences(encoder, terms, texts, bool(self.index.vectors.lowercase))
+        return self.sentences(query, hits, tokens)
 
     def explain(self, text: str, docid: str, *, index: str = "", **options: Unpack[SearchKeywords]) -> "Explanation":
         """Explain the score of a document for a text: the terms of both, and where they come from.
@@ -375,10 +363,40 @@ class Searcher:
         """
         return steps.rank(self.indexes, queries, self._fused_request(request), excluded)
 
-    def weighted_terms(self, query: tuple[Any, ...]) -> "tuple[Mapping[str, float], MilcoEncoder] | None":
-        """Return a query as {term: weight}, and its encoder, of the first index that encodes texts."""
-        found = (index.weighted_terms(part) for index, part in zip(self.indexes, query, strict=True))
-        return next(filter(None, found), None)
+    def evidence(self, query: tuple[Any, ...], texts: Sequence[str], characters: int | None = SEARCHED) -> Evidence:
+        """Return what texts have of an encoded query: the words. characters: of each text; None for all."""
+        place = self._encoding_place
+        part, beginnings = self.indexes[place], [text[:characters] for text in texts]
+        if part.query_encoder is None:
+            return Evidence({}, beginnings, None)
+        return Evidence(query[place], beginnings, part.query_encoder.encoder, bool(part.index.vectors.lowercase))
+
+    def sentences(self, query: tuple[Any, ...], hits: Hits, tokens: int, most: int | None = None) -> dict[str, str]:
+        """Return the context of an encoded query and its hits. tokens: as for context(). most: characters of a hit."""
+        texts = {hit.docid: document.text for hit in hits if (document := self.read(hit))}
+        found = self.evidence(query, list(texts.values()), most)
+        if found.encoder is None:
+            raise MilcoError(f"{self.name} takes texts as queries: sentences are compared by an encoder's terms")
+        found.read(range(len(texts)))
+        return {docid: chosen for docid, chosen in zip(texts, found.context(tokens), strict=True) if chosen}
+
+    def read(self, hit: Hit) -> "Document | None":
+        """Return the document of a hit, with only the text of the passage if it is one."""
+        part = self.indexes[self._encoding_place]
+        about, document, number = part.index.vectors, hit.document, PASSAGE.search(hit.passage or hit.docid)
+        if document is None or part.query_encoder is None or not about.split_passages or number is None:
+            return document
+        encoder = part.query_encoder.encoder
+        length = about.max_length or encoder.config.passage_max_length
+        text, *_ = truncate(encoder, document.contents, length, bool(about.lowercase), int(number[1]))
+        if text == document.contents.strip():
+            return document
+        return replace(document, text=text if int(number[1]) else text.removeprefix(document.title).lstrip())
+
+    @property
+    def _encoding_place(self) -> int:
+        """The place of the first index that encodes texts; 0 if none does."""
+        return next((place for place, part in enumerate(self.indexes) if part.query_encoder is not None), 0)
 
     def report_filtered(self, queries: Sequence[tuple[Any, ...]], request: SearchRequest) -> None:
         """Log that filters leave no hit, and which values of the fields the best documents have without them."""

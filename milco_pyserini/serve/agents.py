@@ -58,7 +58,8 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
         """
         by_document = service.about.has_passages
         with _as_tool_error():
-            response = await service.search(query, served_request(**options, max_passage=by_document))
+            request = served_request(**options, max_passage=by_document)
+            response = await service.search(query, request, is_read=not by_document)
         answer = response.to_json()
         why = {} if memory is None else await memory.reasons(response)
         if by_document:

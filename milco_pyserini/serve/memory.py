@@ -119,7 +119,7 @@ class Memory:
         """
         await self._service.refresh()
         request = served_request(k=k, filters=filters or {}, balance=self._balance(), max_passage=True)
-        response = await self._service.search(query, request)
+        response = await self._service.search(query, request, is_read=False)
         why = await self.reasons(response)
         notes = []
         for found in response.hits:

@@ -107,7 +107,6 @@ class IndexSnapshot:
             _ = part.query_encoder
         self.primary = next(filter(_is_explained, searcher.indexes), searcher.indexes[0])
         self.encoder = cast(MilcoQueryEncoder, self.primary.query_encoder)
-        self.lowercase = bool(self.primary.index.vectors.lowercase)
         self.about = IndexDescription.of(searcher, self.primary)
         self._manifests = manifests
         self._users = 1

@@ -1,8 +1,8 @@
 """Answer many requests at a time over one open index and one encoder: what the API, the page and the MCP tools call.
 
 Queries that wait are encoded together, in one thread. Several threads search, which Java and numba do outside of
-Python's lock. One thread explains, for which it encodes documents: no search waits for that. At most `queue` requests
-are accepted at a time; further ones fail at once.
+Python's lock. One thread explains, for which it encodes documents: no search waits for that. Another reads hits again
+that lack the words of the query. At most `queue` requests are accepted at a time; further ones fail at once.
 
 An index that was updated is opened again while requests are answered. A request is answered by the index that was open
 when it was accepted.
@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from milco_pyserini.console import counted, log
-from milco_pyserini.corpora.records import PASSAGE, PASSAGE_DELIMITER, Document
+from milco_pyserini.corpora.records import PASSAGE_DELIMITER, Document
 from milco_pyserini.errors import (
     MilcoError,
     ParameterError,
@@ -32,8 +32,8 @@ from milco_pyserini.errors import (
     shown,
     validate_name,
 )
-from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS, passage_text
-from milco_pyserini.explain.snippets import LENGTH, Snippet, make_snippets
+from milco_pyserini.explain.evidence import READ_TOKENS, Evidence, Snippet
+from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.hits import Hit
 from milco_pyserini.options import option, validate_number
@@ -187,7 +187,14 @@ class SearchService:
         self.batches: Callable[[int], None] = lambda size: None
         self._pools = {
             name: (ThreadPoolExecutor(size, name), size)
-            for name, size in (("search", threads), ("encode", 1), ("explain", 1), ("open", 1), ("ping", 1))
+            for name, size in (
+                ("search", threads),
+                ("encode", 1),
+                ("explain", 1),
+                ("read", 1),
+                ("open", 1),
+                ("ping", 1),
+            )
         }
         self._waiting: list[tuple[IndexSnapshot, str, SearchRequest, asyncio.Future]] = []
         self._encoding: asyncio.Task | None = None
@@ -201,32 +208,45 @@ class SearchService:
         """The index as it was when it was last opened."""
         return self.opened.about
 
-    async def search(self, text: str, request: SearchRequest, facets: Sequence[str] = ()) -> SearchResponse:
-        """Return the documents of a query. Raises MilcoError, or Busy. facets: fields, as of SearchResponse.facets."""
-        return (await self.search_batch([text], request, facets))[0]
+    async def search(
+        self, text: str, request: SearchRequest, facets: Sequence[str] = (), is_read: bool = True
+    ) -> SearchResponse:
+        """Return the documents of a query. Arguments and errors as for search_batch()."""
+        return (await self.search_batch([text], request, facets, is_read))[0]
 
     async def search_batch(
-        self, texts: Sequence[str], request: SearchRequest, facets: Sequence[str] = ()
+        self, texts: Sequence[str], request: SearchRequest, facets: Sequence[str] = (), is_read: bool = True
     ) -> list[SearchResponse]:
         """Return the documents of up to 32 queries, which wait as one request. Raises MilcoError, or Busy.
 
         They are encoded together and found in one thread, so that they do not keep others from searching. Each has the
-        times of all.
+        times of all, and an equal share of the tokens that are read again.
+
+        Args:
+            facets: fields, as of SearchResponse.facets.
+            is_read: whether hits without words of the query are read again for their snippets.
         """
         validate_number("number of queries", len(texts), 1, MAX_QUERIES)
         texts = list(map(query_text, texts))
-        # Before they wait among others: a view that the index lacks.
-        self.opened.encoder.of_request(request)
-        self.opened.searcher.validate(request)
+        self._validate(request)
         with self._accepted() as opened:
             started = time.perf_counter()
             queries = await asyncio.gather(*(self._encode_query(opened, text, request) for text in texts))
             encoded = time.perf_counter()
             find = partial(_find, opened, request, facets)
             found = await self.run("search", lambda: list(map(find, texts, queries)))
+            for response, evidence in found if is_read else ():
+                if unclear := evidence.unclear():
+                    for place in await self.run("read", evidence.read, unclear, READ_TOKENS // len(texts)):
+                        response.hits[place] = replace(response.hits[place], snippet=evidence.snippet(place))
             finished = time.perf_counter()
         encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
-        return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response in found]
+        return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response, _ in found]
+
+    def _validate(self, request: SearchRequest) -> None:
+        """Raise MilcoError before a request waits among others, as for a view that the index lacks."""
+        self.opened.encoder.of_request(request)
+        self.opened.searcher.validate(request)
 
     async def explain(
         self, text: str, docids: Sequence[str], request: SearchRequest, index: str = ""
@@ -281,7 +301,7 @@ class SearchService:
                 found = options.encode_batch(some)
             else:
                 found = options.encoder.encode_document(
-                    some, max_length=length, views=options.views, lowercase=index.lowercase
+                    some, max_length=length, views=options.views, lowercase=bool(index.primary.index.vectors.lowercase)
                 ).to_dicts()
             return [dict(sorted(vector.items(), key=lambda item: (-item[1], item[0]))) for vector in found]
 
@@ -468,18 +488,17 @@ class SearchService:
 
 def _find(
     opened: IndexSnapshot, request: SearchRequest, facets: Sequence[str], text: str, query: Any
-) -> SearchResponse:
+) -> tuple[SearchResponse, Evidence]:
     last = request.offset + request.k
     depth = max(last, FACET_HITS) if facets else last
     hits = opened.searcher.rank([query], replace(request, k=depth, offset=0))[0]
-    ranked = [hit.with_document(_passage(opened, hit)) for hit in hits[request.offset : last]]
-    texts = [text for hit in ranked if hit.document for text in (hit.document.title, hit.document.text)]
-    terms, encoder = opened.searcher.weighted_terms(query) or ({}, opened.encoder.encoder)
-    snippets = iter(make_snippets(terms, texts, encoder, LENGTH, opened.lowercase))
-    found = []
-    for hit in ranked:
-        title, snippet = (next(snippets), next(snippets)) if hit.document else (None, None)
-        found.append(FoundDocument(hit, title if hit.title else None, snippet))
+    ranked = [hit.with_document(opened.searcher.read(hit)) for hit in hits[request.offset : last]]
+    titles = opened.searcher.evidence(query, [hit.title or "" for hit in ranked])
+    texts = opened.searcher.evidence(query, [hit.document.text if hit.document else "" for hit in ranked])
+    found = [
+        FoundDocument(hit, titles.snippet(place) if hit.title else None, texts.snippet(place) if hit.document else None)
+        for place, hit in enumerate(ranked)
+    ]
     wanted = [name for name in facets if name not in request.filters]
     if facets and request.filters and not len(hits):
         wanted = list(request.filters)
@@ -488,7 +507,7 @@ def _find(
     else:
         best = [hit.document.fields for hit in hits[:FACET_HITS] if hit.document] if facets else []
     counts = {name: _counted([fields[name] for fields in best if name in fields]) for name in wanted}
-    return SearchResponse(text, request.offset, found, hits.total, counts, terms)
+    return SearchResponse(text, request.offset, found, hits.total, counts, texts.query), texts
 
 
 def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
@@ -499,19 +518,6 @@ def _counted(values: Sequence[Any]) -> list[tuple[str, int]]:
     counts = Counter(filter_text(text) for value in values for text in (value if isinstance(value, list) else [value]))
     found = [item for item in counts.items() if len(item[0].encode()) <= MAX_VALUE_BYTES and item[0][:1] != "="]
     return sorted(found, key=lambda item: (-item[1], item[0]))
-
-
-def _passage(opened: IndexSnapshot, hit: Hit) -> Document | None:
-    """Return the document of a hit, with only the text of the passage if it is one."""
-    about, document, number = opened.primary.index.vectors, hit.document, PASSAGE.search(hit.passage or hit.docid)
-    if document is None or not about.split_passages or number is None:
-        return document
-    encoder = opened.encoder.encoder
-    length = about.max_length or encoder.config.passage_max_length
-    text = passage_text(encoder, document.contents, length, opened.lowercase, int(number[1]))
-    if text == document.contents.strip():
-        return document
-    return replace(document, text=text if int(number[1]) else text.removeprefix(document.title).lstrip())
 
 
 def _detach_from_java(barrier: threading.Barrier) -> None:

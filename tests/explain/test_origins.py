@@ -38,7 +38,7 @@ def test_a_pivot_term_comes_from_the_word_with_the_largest_logit(text: str) -> N
     columns, weights = encoded.batch.row(0)
     pivot = columns < encoded.batch.english_size
     ids = tiny.tokenizer.tokenize([text], LENGTH)[0].ids
-    logits, _ = tiny.network.token_scores(ids, columns[pivot])
+    logits, _ = tiny.network.token_scores([ids], columns[pivot])
     assert logits.shape == (len(ids), pivot.sum())
     assert np.allclose(np.log1p(logits.max(axis=0)), weights[pivot], atol=1e-5)
     encoding = tiny.tokenizer.tokenizer.encode(text)
@@ -56,7 +56,7 @@ def test_a_source_term_comes_from_every_token_that_repeats_it(text: str) -> None
     tiny = encoder("distillation")
     encoded = encode_with_origins(tiny, text, LENGTH)
     ids = np.array(tiny.tokenizer.tokenize([text], LENGTH)[0].ids)
-    _, echo = tiny.network.token_scores(ids.tolist(), np.empty(0, np.int32))
+    _, echo = tiny.network.token_scores([ids.tolist()], np.empty(0, np.int32))
     columns, weights = encoded.batch.row(0)
     for column, weight in zip(columns, weights, strict=True):
         if column >= encoded.batch.english_size:

@@ -18,6 +18,7 @@ from network_set import write_model, write_network
 from pages import EVIL, Tags
 from served_set import DOCUMENTS, searcher, service
 
+from milco_pyserini import MilcoEncoder
 from milco_pyserini.corpora import Document
 from milco_pyserini.errors import Unreachable
 from milco_pyserini.index import Index
@@ -39,6 +40,8 @@ from milco_pyserini.serve.service import SearchService
 
 HOST = "127.0.0.1:8000"
 TOKEN = "0123456789abcdef"
+# "The Nile is 6,650 kilometres long."
+RIVER = "नील नदी 6,650 किलोमीटर लंबी है। "
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,37 @@ def test_search_returns_hits_with_titles_and_snippets(client: TestClient) -> Non
     more = client.get("/search", params={"q": query, "k": 2, "offset": 1}).json()
     assert [hit["rank"] for hit in more["hits"]] == [2, 3]
     assert more["hits"] == found["hits"][1:]
+
+
+@pytest.fixture(scope="module")
+def hindi(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """An index of two documents in Hindi, in whose middle is the answer."""
+    fill = 8 * "ऑर्केस्ट्रा पुराने सभागार में बजाता है। "
+    documents = [{"id": "nile", "text": fill + RIVER + fill}, {"id": "short", "text": RIVER}]
+    encoder = MilcoEncoder.from_pretrained("mini", device="cpu", dtype="float32")
+    return Index.build(documents, tmp_path_factory.mktemp("hindi") / "docs", "exact", encoder=encoder)
+
+
+@pytest.mark.parametrize("read_tokens", [4096, 0])
+def test_snippets_answer_in_another_script_within_the_tokens_that_are_read(
+    hindi: Index, read_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the API, for one query and several, and on the page, with words of the answer highlighted."""
+    question = "How long is the river?"
+    monkeypatch.setattr(service_module, "READ_TOKENS", read_tokens)
+    opened = SearchService(IndexSnapshot(Searcher.open(hindi.path, device="cpu")))
+    with closing(opened), TestClient(create_app(opened, (HOST,)), f"http://{HOST}") as own:
+        hits = own.get("/search", params={"q": question}).json()["hits"]
+        (several,) = own.post("/search", json={"queries": [question]}).json()["results"]
+        assert own.post("/search", json={"queries": [question] * 32}).json()["results"][0]["hits"]
+        page = own.get("/", params={"q": question}).text
+    snippets = {hit["docid"]: hit for hit in hits}
+    assert snippets["short"]["snippet"] == RIVER.strip() and several["hits"] == hits
+    is_read = read_tokens > 0
+    found = snippets["nile"]
+    assert (RIVER.strip() in found["snippet"]) == is_read == ("लंबी</mark>" in page)
+    marked = {found["snippet"][span["start"] : span["stop"]] for span in found["highlights"]}
+    assert marked >= {"नदी", "लंबी"} if is_read else not marked
 
 
 def test_documents_are_found_by_their_best_passage() -> None:
@@ -284,7 +318,7 @@ def test_every_request_is_a_line_of_the_access_log(monkeypatch: pytest.MonkeyPat
             made.post("/search", json={"queries": ["secret"]})
             made.get("/documents/no%0Awhere")
             made.get(f"/{1000 * 'x'}")
-            monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
+            monkeypatch.setattr("milco_pyserini.serve.service.FoundDocument", lambda *_: 1 / 0)
             made.get("/search?q=secret")
     logged = [json.loads(line) for line in lines]
     assert [(one["method"], one["path"], one["status"]) for one in logged] == [
@@ -460,7 +494,7 @@ def test_an_internal_error_is_500_without_details(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has them."""
-    monkeypatch.setattr("milco_pyserini.serve.service.make_snippets", lambda *_: 1 / 0)
+    monkeypatch.setattr("milco_pyserini.serve.service.FoundDocument", lambda *_: 1 / 0)
     answer = client.get("/search?q=river")
     assert (answer.status_code, answer.json()) == (500, {"error": "the server failed: see its log"})
     assert "GET /search failed" in caplog.text and "ZeroDivisionError" in caplog.text

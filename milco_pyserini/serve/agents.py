@@ -29,7 +29,7 @@ _FILTERS = (
 
 
 def create_mcp_server(service: SearchService, memory: Memory | None = None) -> MCPServer:
-    """Create a server with the tools search, explain (if the encoder allows it) and document.
+    """Create a server with the tools search, context, explain (if the encoder allows it) and document.
 
     memory: of the service; with the tools remember, recall and forget.
     """
@@ -70,6 +70,17 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
             hit |= {"why": why[hit["docid"]]} if hit["docid"] in why else {}
         return answer
 
+    async def context(query: str, tokens: int = 2000, **options: Any) -> dict[str, str]:
+        """Return the sentences that answer a query best, by docid, from the best documents, in any language.
+
+        Args:
+            query: words or a question, in any language.
+            tokens: the most that all sentences have together.
+            filters: as those of search.
+        """
+        with _as_tool_error():
+            return await service.context(query, served_request(**options), tokens)
+
     async def explain(query: str, docid: str, index: str = "", **options: Any) -> dict[str, Any]:
         """Explain why a document matches a query: the terms they share, and what each adds to the score.
 
@@ -94,7 +105,9 @@ def create_mcp_server(service: SearchService, memory: Memory | None = None) -> M
         balanced = {"balance": found.balance.to_json()} if found.balance else {}
         return {"docid": docid, "rank": found.rank, "score": found.shown_score, "terms": terms, **balanced}
 
-    server.tool()(_with_options(search, request_fields(without=(*NOT_SERVED, "views", "max_passage", "approximate"))))
+    without = (*NOT_SERVED, "views", "max_passage", "approximate")
+    for tool in (search, context):
+        server.tool()(_with_options(tool, request_fields(without=without)))
     if service.about.has_explanations:
         server.tool()(_with_options(explain, request_fields(*SCORING, without=("views",))))
 

@@ -42,6 +42,8 @@ from milco_pyserini.serve.memory import Memory
 from milco_pyserini.serve.metrics import Metrics
 from milco_pyserini.serve.schema import (
     MAX_BODY_BYTES,
+    ContextAnswer,
+    ContextParameters,
     DocumentAnswer,
     EmbedSparseBody,
     EncodeAnswer,
@@ -244,6 +246,11 @@ def create_app(
                 raise ParameterError(f"queries.{number}", None, "is empty", "Omit it.")
         responses = await service.search_batch(body.queries, body.request())
         return _json({"results": [response.to_json() for response in responses]})
+
+    @app.get("/context", responses={200: {"model": ContextAnswer}}, summary="Return the sentences that answer a query")
+    async def context(given: Annotated[ContextParameters, Query()]) -> Response:
+        found = await service.context(given.q, given.request(), given.tokens)
+        return _json({"query": query_text(given.q), "context": found})
 
     @app.get("/explain", responses={200: {"model": ExplainAnswer}}, summary="Explain the score of a document")
     async def explain(given: Annotated[ExplainParameters, Query()]) -> Response:

@@ -18,6 +18,7 @@ from milco_pyserini.serve.service import (
     MAX_QUERIES,
     MAX_QUERY_CHARACTERS,
     MAX_TEXTS,
+    MAX_TOKENS,
     ServedRequest,
     served_request,
 )
@@ -108,6 +109,12 @@ class QueryParameters(_Weights, _QueryText):
 
 class SearchParameters(_Search, _QueryText):
     """Parameters of GET /search."""
+
+
+class ContextParameters(SearchParameters):
+    """Parameters of GET /context."""
+
+    tokens: int = Field(2000, description=f"the most that the sentences have together, up to {MAX_TOKENS:,}")
 
 
 class SearchBody(_Search):
@@ -229,6 +236,13 @@ class SearchesAnswer(_Strict):
     """Answer of POST /search: one for each query, in their order; the times are those of all."""
 
     results: list[SearchAnswer]
+
+
+class ContextAnswer(_Strict):
+    """Answer of GET /context: the sentences of each document in their order, by docid, the best document first."""
+
+    query: str
+    context: dict[str, str]
 
 
 class EncodeAnswer(_Strict):

@@ -32,7 +32,7 @@ from milco_pyserini.errors import (
     shown,
     validate_name,
 )
-from milco_pyserini.explain.evidence import READ_TOKENS, Evidence, Snippet
+from milco_pyserini.explain.evidence import READ_TOKENS, SEARCHED, Evidence, Snippet
 from milco_pyserini.explain.origins import MAX_TEXT_CHARACTERS
 from milco_pyserini.index.documents import MAX_VALUE_BYTES, filter_text
 from milco_pyserini.index.hits import Hit
@@ -49,6 +49,7 @@ MAX_HITS = 100
 # Rank of the last document that paging reaches.
 MAX_DEPTH = 1000
 MAX_TEXTS = 64
+MAX_TOKENS = 100_000
 # Values of a field that are listed.
 MAX_LISTED = 1000
 # Hits among which the values of a field are counted.
@@ -242,6 +243,19 @@ class SearchService:
             finished = time.perf_counter()
         encode_ms, search_ms = 1000 * (encoded - started), 1000 * (finished - encoded)
         return [replace(response, encode_ms=encode_ms, search_ms=search_ms) for response, _ in found]
+
+    async def context(self, text: str, request: SearchRequest, tokens: int) -> dict[str, str]:
+        """Return the sentences of a query's documents that answer it, by docid. Raises MilcoError, or Busy.
+
+        tokens: as for Searcher.context(), up to MAX_TOKENS.
+        """
+        validate_number("tokens", tokens, 1, MAX_TOKENS)
+        text = query_text(text)
+        self._validate(request)
+        with self._accepted() as opened:
+            query = await self._encode_query(opened, text, request)
+            (hits,) = await self.run("search", opened.searcher.rank, [query], request)
+            return await self.run("explain", opened.searcher.sentences, query, hits, tokens, SEARCHED)
 
     def _validate(self, request: SearchRequest) -> None:
         """Raise MilcoError before a request waits among others, as for a view that the index lacks."""

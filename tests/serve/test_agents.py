@@ -43,6 +43,7 @@ async def ask(server: Any) -> dict[str, Any]:
         return {
             "tools": tools,
             "search": await call("search", query=QUERY, k=3, filters={"lang": ["en"]}),
+            "context": await call("context", query=QUERY, k=3, tokens=40, filters=["lang=en"]),
             "explain": await call("explain", query=QUERY, docid="a/b#c?"),
             "weighted": await call("explain", query=QUERY, docid="a/b#c?", alpha=0.8),
             "document": await call("document", docid="ar"),
@@ -61,7 +62,7 @@ def test_a_query_network_has_no_tool_that_explains() -> None:
             async with Client(create_mcp_server(opened)) as client:
                 return {tool.name for tool in (await client.list_tools()).tools}
 
-    assert anyio.run(names) == {"search", "document"}
+    assert anyio.run(names) == {"search", "context", "document"}
 
 
 def test_agents_are_given_passages(tmp_path: Path) -> None:
@@ -94,9 +95,11 @@ def test_agents_are_given_passages(tmp_path: Path) -> None:
 
 def check(found: dict[str, Any]) -> None:
     """Compare with the library."""
-    assert set(found["tools"]) == {"search", "explain", "document"}
+    assert set(found["tools"]) == {"search", "context", "explain", "document"}
     parameters = {"query", "k", "offset", "alpha", "filters", "balance", "distinct"}
     assert set(found["tools"]["search"].input_schema["properties"]) == parameters
+    assert set(found["tools"]["context"].input_schema["properties"]) == parameters | {"tokens"}
+    assert found["context"] == searcher().context(QUERY, 40, 3, filters={"lang": "en"}) != {}
     hits = searcher().search(QUERY, 3, filters={"lang": "en"})
     assert [(hit["docid"], hit["score"]) for hit in found["search"]["hits"]] == [
         (hit.docid, pytest.approx(hit.score)) for hit in hits

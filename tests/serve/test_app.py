@@ -29,6 +29,7 @@ from milco_pyserini.serve import service as service_module
 from milco_pyserini.serve.app import create_app
 from milco_pyserini.serve.opened import IndexSnapshot, example_queries
 from milco_pyserini.serve.schema import (
+    ContextAnswer,
     DocumentAnswer,
     EncodeAnswer,
     ExplainAnswer,
@@ -109,6 +110,18 @@ def test_snippets_answer_in_another_script_within_the_tokens_that_are_read(
     assert (RIVER.strip() in found["snippet"]) == is_read == ("लंबी</mark>" in page)
     marked = {found["snippet"][span["start"] : span["stop"]] for span in found["highlights"]}
     assert marked >= {"नदी", "लंबी"} if is_read else not marked
+
+
+def test_a_context_is_what_the_library_returns(client: TestClient) -> None:
+    """With the options of a search; a number of tokens out of its range is refused."""
+    query = {"q": "the river Nile", "k": 3, "tokens": 40, "filters": "lang=en"}
+    found = client.get("/context", params=query).json()
+    ContextAnswer.model_validate(found)
+    assert found["context"] == searcher().context(query["q"], 40, 3, filters="lang=en") != {}
+    for tokens in (0, 100_001):
+        refused = client.get("/context", params={**query, "tokens": tokens})
+        assert (refused.status_code, f"tokens={tokens}" in refused.json()["error"]) == (400, True)
+    assert client.get("/context", params={"q": " "}).status_code == 400
 
 
 def test_documents_are_found_by_their_best_passage() -> None:
@@ -602,6 +615,7 @@ def test_the_api_is_described_without_a_network(client: TestClient) -> None:
     assert not [value for name, value in tags.attributes if name in ("src", "href") and "//" in (value or "")]
     assert set(schema["paths"]) == {
         "/search",
+        "/context",
         "/explain",
         "/encode",
         "/embed_sparse",

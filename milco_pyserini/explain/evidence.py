@@ -74,10 +74,9 @@ class Snippet:
         found, start = [], 0
         for segment in self.segments:
             stop = start + len(segment.text)
-            if segment.contributions:
-                terms = [self.contributions[number].term.term for number in segment.contributions]
-                weight = round(segment.score, 6)
-                found.append({"start": start, "stop": stop, "view": segment.view, "terms": terms, "weight": weight})
+            if terms := [self.contributions[number].term.term for number in segment.contributions]:
+                about = {"view": segment.view, "terms": terms, "weight": round(segment.score, 6)}
+                found.append({"start": start, "stop": stop, **about})
             start = stop
         return found
 
@@ -253,11 +252,12 @@ class Evidence:
     def context(self, tokens: int) -> list[str]:
         """Return the best sentences of each text in their order, "" for none; together, at most a number of tokens.
 
-        The best sentence is taken first. One that exceeds what is left of the budget is left out. "…" is put between
-        sentences that are not neighbors. tokens: of the encoder's tokenizer, without special ones.
+        The best sentence is taken first, to whose score half of its text's is added. One that exceeds what is left of
+        the budget is left out. "…" separates distant sentences. tokens: of the tokenizer, without special ones.
         """
         sentences = [(number, place) for number, spans in enumerate(self.spans) for place in range(len(spans))]
-        ranked = sorted(sentences, key=lambda pair: -float(self._weights[pair[0]][pair[1]] @ self._factors))
+        weights = [own + own.max(axis=0, initial=0) / 2 for own in self._weights]
+        ranked = sorted(sentences, key=lambda pair: -float(weights[pair[0]][pair[1]] @ self._factors))
         parts = [self.texts[number][slice(*self.spans[number][place])] + _GAP for number, place in ranked]
         encodings = self.encoder.tokenizer.tokenizer.encode_batch(parts, add_special_tokens=False)
         chosen: list[set[int]] = [set() for _ in self.texts]

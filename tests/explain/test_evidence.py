@@ -175,3 +175,11 @@ def test_a_context_has_the_best_sentences_in_their_order(mini: MilcoEncoder) -> 
     found = evidence(mini, "a long river", f"The Nile is a river. {FILL}The Congo is a long river. {FILL}", FILL)
     assert found.context(18) == ["The Nile is a river. … The Congo is a long river.", ""]
     assert found.context(1000)[1] == FILL.strip()
+
+
+def test_a_context_prefers_the_text_that_has_most_of_the_query() -> None:
+    """A sentence with one term counts more where others have the other term."""
+    texts = ["The river is here. Ships sail.", "The harbour. The river is here. Ships sail."]
+    found = Evidence({"river": 1.0, "harbour": 0.5}, texts, encoder("distillation"))
+    tokens = sum(len(tokens) - 2 for tokens in encoder("distillation").tokenizer.ids(["The river is here. … "]))
+    assert found.context(tokens) == ["", "The river is here."]

@@ -124,7 +124,7 @@ class Evidence:
         self.spans = list(map(split_sentences, self.texts))
         self.query, self.encoder, self._terms = query, encoder, [Term.of(term, encoder.vocabulary) for term in query]
         self._factors = np.array(list(query.values()), np.float32)
-        # What the sentences of each text have of each term, [S, n], and the span in which they have it, [S, n, 2].
+        # Each sentence of each text has a weight for each term, [S, n], and the span of its best word, [S, n, 2].
         self._weights = [np.zeros((len(spans), len(query)), np.float32) for spans in self.spans]
         self._places = [np.zeros((len(spans), len(query), 2), np.int64) for spans in self.spans]
         self._tokens = locate_tokens(encoder.tokenizer, self.texts, lowercase) if query else [[] for _ in self.texts]

@@ -165,9 +165,11 @@ def _evaluate(options: EvalOptions) -> None:
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
     from milco_pyserini.eval.systems import evaluate_systems
+    from milco_pyserini.search.costs import search_costs
 
     qrels = dict(zip(datasets, options.qrels, strict=True))
-    results = evaluate_systems(systems, qrels, measures, options.fairness, options.corpus, options.efficiency)
+    costs = search_costs if options.efficiency else None
+    results = evaluate_systems(systems, qrels, measures, options.fairness, options.corpus, costs)
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.format == "json":
         text = comparison.to_json(options.per_query)

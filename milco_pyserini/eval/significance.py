@@ -11,7 +11,6 @@ from typing import Any
 
 from milco_pyserini import __version__
 from milco_pyserini.errors import MilcoError, validate_name
-from milco_pyserini.eval.costs import COSTS
 from milco_pyserini.eval.evaluation import DEFAULT_MEASURES, Evaluation, QrelsMapping, Run, differing_options, evaluate
 from milco_pyserini.eval.report import ALPHA, DIGITS, ReportTable, render
 from milco_pyserini.io.runs import option_text
@@ -208,7 +207,8 @@ class RunComparison:
             how = f"{self.correction.capitalize()} correction of" if self.correction != "none" else "not corrected for"
             corrected = f", {how} {count} comparisons" if count > 1 else ""
             notes.append(f"* differs from {self.baseline}: {TESTS[self.test]}, p < {ALPHA}{corrected}")
-        digits = [DIGITS if name not in COSTS else 2 for name in (*self.measures, *extras)]
+        costs = {name for found in self.results.values() for one in found.values() for name in one.costs}
+        digits = [DIGITS if name not in costs else 2 for name in (*self.measures, *extras)]
         return ReportTable([*heads, *options], [*self.measures, *extras], rows, digits, notes, p_values)
 
     def effects(self) -> ReportTable:

@@ -1,13 +1,12 @@
 """Evaluate the runs of several systems on several datasets by the same measures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from milco_pyserini.console import counted, log, warn
 from milco_pyserini.corpora import open_qrels
 from milco_pyserini.errors import MilcoError, shown
-from milco_pyserini.eval.costs import search_costs
 from milco_pyserini.eval.evaluation import Evaluation, evaluate, mean_of_seeds
 from milco_pyserini.eval.fairness import (
     OWN_LANGUAGE,
@@ -26,7 +25,7 @@ def evaluate_systems(
     measures: Sequence[str],
     fairness: bool = False,
     corpora: Sequence[str] = (),
-    efficiency: bool = False,
+    costs: Callable[[Path], Mapping[str, float]] | None = None,
 ) -> dict[str, dict[str, Evaluation]]:
     """Return system -> dataset -> evaluation, and log a summary and the caveats of each run.
 
@@ -36,7 +35,7 @@ def evaluate_systems(
         datasets: dataset -> name (miracl-ar-dev) or path of its qrels.
         fairness: add PEER@100 and OwnLanguage@10.
         corpora: names or paths of corpora by which documents have a language, see document_languages().
-        efficiency: add search_costs().
+        costs: returns figures of a run besides the measures, such as search_costs().
 
     Raises:
         MilcoError: as evaluate(), with the run and its qrels, or as document_languages().
@@ -83,7 +82,7 @@ def evaluate_systems(
                         if with_peer or measure != PEER:
                             evaluation.per_query[measure] = values
                             evaluation.mean[measure] = sum(values.values()) / len(values)
-                seeds.append(replace(evaluation, costs=search_costs(path)) if efficiency else evaluation)
+                seeds.append(replace(evaluation, costs=costs(path)) if costs else evaluation)
             results[system][dataset] = mean_of_seeds(seeds) if len(seeds) > 1 else seeds[0]
     # Systems are compared by the same measures on all datasets.
     common = set.intersection(*({*one.mean} for evaluations in results.values() for one in evaluations.values()))

@@ -10,11 +10,11 @@ from synthetic_stores import synthetic_batch, write_store
 
 from milco_pyserini.cli.eval import main as evaluate_command
 from milco_pyserini.cli.search import main
-from milco_pyserini.eval.costs import search_costs
 from milco_pyserini.index import Index, build_index, find_engine
 from milco_pyserini.index.hits import Hits
 from milco_pyserini.index.protocol import EngineSearcher
 from milco_pyserini.request import SearchRequest
+from milco_pyserini.search.costs import search_costs
 from milco_pyserini.sparse import open_store
 
 DOCUMENTS = {"d1": "The Nile is a river.", "d2": "Bell patented the telephone.", "d3": "Ein Fluss in Afrika."}

@@ -442,6 +442,9 @@ class RemoteTextSearcher(EngineSearcher):
         """Filters only: the server states neither the sum of a language's BM25 scores nor the terms of documents."""
         return frozenset({Capability.STORE})
 
+    def validate_approximate(self, k: int) -> None:
+        """Take an approximate search of the vectors: that of the texts is exact."""
+
     def find(self, queries: Sequence[str], request: SearchRequest) -> list[Hits]:
         """Return hits with the scores of the server."""
         filters, k = request.filters, request.k

@@ -163,6 +163,11 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
         assert hits.scores.tolist() == pytest.approx([expected[docid] for docid in hits.docids])
         filtered = searcher.rank([(query, "river")], SearchRequest(10, filters={"lang": "en"}))[0]
         assert filtered.docids == hits.docids
+        if Capability.APPROXIMATE in find_target(server[0]).capabilities:
+            approximate = SearchRequest(10, approximate=True)
+            searcher.validate(approximate)
+            first, second = searcher.rank([(query, "river")], approximate)[0].by_index.values()
+            assert len(first) and second.docids == text_hits.docids
     terms = ImpactStore.open(store).terms
     columns = sorted(terms.index(term) for term in query)
     vector = ImpactDocument(

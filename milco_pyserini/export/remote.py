@@ -22,7 +22,7 @@ from msgspec import structs
 from milco_pyserini import __version__
 from milco_pyserini.console import counted, log, warn
 from milco_pyserini.encode.documents import DocumentSchema
-from milco_pyserini.errors import MilcoError, ParameterError, Unreachable, shown
+from milco_pyserini.errors import Message, MilcoError, ParameterError, Unreachable, shown
 from milco_pyserini.export.access import Access, deadline, public_url
 from milco_pyserini.export.balance import FIELD, LanguageSums, read_sums
 from milco_pyserini.export.faults import MOVED, ServerError, server_errors
@@ -156,11 +156,7 @@ class Remote(Engine):
         30.0, group=SEARCH, above=0, maximum=86_400, help="seconds for the answer to a request, of up to 64 queries"
     )
     prune_ratio: float = option(
-        0.35,
-        group=SEARCH,
-        minimum=0.01,
-        maximum=1,
-        help="with approximate: weight of the weakest strong term, as a share of the strongest's",
+        0.35, group=SEARCH, minimum=0.01, maximum=1, help="with approximate: weakest strong term, next to the strongest"
     )
     window_size: int = option(
         200, group=SEARCH, minimum=100, maximum=10_000, help="with approximate: documents a shard that all terms score"
@@ -288,7 +284,8 @@ class RemoteSearcher(EngineSearcher):
         self._target.require(Capability.APPROXIMATE, "approximate", True)
         if min(k, self.num_documents) > (size := self._steps.window_size):
             rule = f"approximate searches have up to window_size={size} hits, and miss many of the last of them"
-            raise ParameterError("k", k, rule, "Set a window_size of at least five times as many, or search exactly.")
+            fix = Message(f"Set window_size={min(5 * k, 10_000)}, or omit {{approximate}} to search exactly.")
+            raise ParameterError("k", k, rule, fix)
 
     def validate_balance(self, balance: Balance) -> None:
         """Raise MilcoError if the directory has no sums of that field."""

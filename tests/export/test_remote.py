@@ -94,11 +94,12 @@ def test_an_approximate_search_has_exact_scores(server: Server, index: Path, sto
 
 
 def test_an_index_is_tuned_without_its_vectors(
-    server: Server, store: Path, changed: Path, capsys: pytest.CaptureFixture
+    server: Server, store: Path, changed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """The server searches exactly, too; runs record the recall, and --since keeps the settings, but not the recall."""
     if Capability.APPROXIMATE not in find_target(server[0]).capabilities:
         pytest.skip("only OpenSearch and Elasticsearch have approximate searches")
+    monkeypatch.setattr("milco_pyserini.index.recall._SAMPLE_TOPICS", 3)
     name, path = next(NAMES), Path("index")
     assert fill(server, store, name, "--output", str(path)) == 0
     tune, topics = ["index", "tune", "--index", str(path), "--recall", ".99"], ["--topics", str(store)]
@@ -112,18 +113,7 @@ def test_an_index_is_tuned_without_its_vectors(
     assert recall is not None and recall["recall@10"] >= 0.99
     assert main(tune) == 0
     Path("topics.jsonl").write_text(json.dumps({"id": "q1", "vector": QUERIES[0]}))
-    search = [
-        "search",
-        "--index",
-        str(path),
-        "--topics",
-        "topics.jsonl",
-        "--overwrite",
-        "--output",
-        "run.txt",
-        "--k",
-        "10",
-    ]
+    search = f"search --index {path} --topics topics.jsonl --overwrite --output run.txt --k 10".split()
     for options, stated in (
         (["--approximate"], recall),
         (["--approximate", "--set", "prune_ratio=1"], None),

@@ -95,7 +95,8 @@ MESSAGES = {
         "(--delete)"
     ),
     "index tune --index indexes/a.exact": (
-        "milco index tune: error: --index indexes/a.exact: engine exact cannot trade recall for speed, remote and seismic can"
+        "milco index tune: error: --index indexes/a.exact: engine exact cannot trade recall for speed, remote and "
+        "seismic can"
     ),
     "search": "milco search: error: give exactly one of --topics, --query",
     "search --query x --index indexes/b": (

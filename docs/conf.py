@@ -23,7 +23,7 @@ SECTIONS = {
         "seismic checkpoints"
     ),
     "Other libraries": "pyserini sentence-transformers pyterrier frameworks onnx spark",
-    "Research": "adapt training reproducing",
+    "Research": "adapt training reproducing upstream",
     "Reference": "stable reference/milco_pyserini formats glossary",
     "Development": "extending decisions",
 }
@@ -32,7 +32,7 @@ FURTHER = {
         *("benchmarks/README", "experiments/paper/README", "recipes/configurations/README"),
         f"{PACKAGE}/resources/milco-mini/README",
     ),
-    "Development": ("CONTRIBUTING", "CHANGELOG"),
+    "Development": ("CONTRIBUTING", "CHANGELOG", "deploy/upstream/README"),
 }
 
 project = PACKAGE

@@ -165,10 +165,14 @@ def _evaluate(options: EvalOptions) -> None:
     from milco_pyserini.eval.report import render
     from milco_pyserini.eval.significance import compare_evaluations
     from milco_pyserini.eval.systems import evaluate_systems
-    from milco_pyserini.search.costs import search_costs
 
     qrels = dict(zip(datasets, options.qrels, strict=True))
-    costs = search_costs if options.efficiency else None
+    costs = None
+    if options.efficiency:
+        # It loads what searches need.
+        from milco_pyserini.search.costs import search_costs
+
+        costs = search_costs
     results = evaluate_systems(systems, qrels, measures, options.fairness, options.corpus, costs)
     comparison = compare_evaluations(results, options.baseline, options.test, options.correction)
     if options.format == "json":

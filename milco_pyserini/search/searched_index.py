@@ -183,12 +183,8 @@ class SearchedTexts(SearchedIndex):
     """BM25 of the texts that a filled server stores, by the connections of its index, which closes them."""
 
     def __init__(self, index: SearchedIndex) -> None:
-        self.options, self.index, self.lookup, self._settings = (
-            index.options,
-            index.index,
-            index.lookup,
-            index._settings,
-        )
+        self.options, self.index, self.lookup = index.options, index.index, index.lookup
+        self._settings = index._settings
         self.engine_searcher = index.engine_searcher.bm25()
         self._encoding = threading.Lock()
 

@@ -30,6 +30,7 @@ from milco_pyserini.request import SearchRequest
 
 # Measures of Pyserini's table of MIRACL, with the options by which trec_eval computes them.
 METRICS = {"nDCG@10": "-c -m ndcg_cut.10", "R@100": "-c -m recall.100"}
+_DEPTH = max(int(name.partition("@")[2]) for name in METRICS)
 # Options of a run that upstream's commands have, or that do not change its hits. It must not have others.
 _REPRODUCED = {"k", "remove_query", "encoder", "device", "dtype", "threads", "batch_size", "max_passage_hits"}
 _TOPICS = re.compile(r"(?P<dataset>[\w.]+(-[\w.]+)*-(?P<language>\w+))-(?P<split>\w+)")
@@ -75,11 +76,15 @@ class MeasuredRun:
         """Evaluate a run. Raises MilcoError for one that upstream's commands cannot reproduce."""
         from milco_pyserini.eval.evaluation import evaluate
 
+        if not path.is_file():
+            raise MilcoError(f"{path} does not exist: give a run that milco search --output wrote")
         record = read_run_record(path)
         if len(record.indexes) != 1 or record.indexes[0].engine != "lucene" or record.topics is None:
             raise MilcoError(f"{path} has no record of a search in one Lucene index. Write it with milco search again.")
         if others := sorted(name for name, value in record.options.items() if value and name not in _REPRODUCED):
             raise MilcoError(f"{path} was searched with {', '.join(others)}, which upstream's commands do not have")
+        if (depth := record.options["k"]) < _DEPTH:
+            raise MilcoError(f"{path} has {depth} hits a topic, and its figures need {_DEPTH}. Search with --k 1000.")
         index = open_index(Path(record.indexes[0].name))
         if index.generation != record.indexes[0].generation:
             raise MilcoError(f"{index.path} has changed since {path} was written. Search it again.")

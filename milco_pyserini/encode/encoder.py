@@ -373,7 +373,7 @@ class MilcoEncoder:
 
 def load(checkpoint: Checkpoint, *options: Any, **variants: Any) -> MilcoEncoder:
     """Load a MILCO checkpoint. options: device, dtype, english_prefix; variants: as for from_pretrained()."""
-    from milco_pyserini.encode.network import load_checkpoint
+    from milco_pyserini.model.networks import load_checkpoint
 
     model = load_checkpoint(checkpoint, variants)
     return MilcoEncoder(model, checkpoint.tokenizer, checkpoint.english_tokenizer, checkpoint.name, *options)

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.network import make_network
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.model.checkpoint import Checkpoint, loading, validate_weights
 from milco_pyserini.model.configuration import NetworkConfig
 from milco_pyserini.model.layouts import read_tensors, rename_tensors
+from milco_pyserini.model.networks import make_network
 from milco_pyserini.model.weights import make_config
 
 _ENCODER = "xlm-roberta"

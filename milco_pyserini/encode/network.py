@@ -1,11 +1,10 @@
 """The network of an encoder on a device: token ids to sparse vectors, in batches; the states of tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,45 +17,14 @@ from milco_pyserini.defaults import BATCH_SIZE
 from milco_pyserini.encode.batches import BatchRunner
 from milco_pyserini.encode.csr import empty_batch
 from milco_pyserini.encode.views import ViewEncoder
-from milco_pyserini.model.checkpoint import Checkpoint, token_limit, weight_files
-from milco_pyserini.model.configuration import NetworkConfig, is_plain
+from milco_pyserini.model.checkpoint import token_limit
 from milco_pyserini.model.forward import choose_forward
-from milco_pyserini.model.layouts import read_checkpoint
 from milco_pyserini.model.packed import Linear, PackedForward
 from milco_pyserini.model.pooling import echo_weights
 from milco_pyserini.model.quantized import Weights
-from milco_pyserini.model.weights import NetworkWeights, file_states, make_config, weight_hash
+from milco_pyserini.model.weights import NetworkWeights, weight_hash
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.sparse.batch import validate_finite
-
-if TYPE_CHECKING:
-    from milco_pyserini.model.modeling import MilcoModel
-
-
-def load_checkpoint(checkpoint: Checkpoint, variants: Mapping[str, Any]) -> "NetworkWeights | MilcoModel":
-    """Load a MILCO checkpoint: make_network() of it. variants and errors as for MilcoModel.from_pretrained()."""
-    # Tensors that are made in inference mode can never be trained.
-    with torch.inference_mode(False):
-        files = file_states(weight_files(checkpoint.fetch().directory))
-        values, tensors = read_checkpoint(checkpoint, variants)
-        network = make_network(checkpoint.directory, values, tensors, variants)
-    if isinstance(network, NetworkWeights):
-        network.files = files
-    return network
-
-
-def make_network(
-    directory: Path, values: dict[str, Any], tensors: Weights, variants: Mapping[str, Any] | None = None
-) -> "NetworkWeights | MilcoModel":
-    """Return the network of a configuration: its weights, or modules if only transformers knows its architecture.
-
-    Arguments and errors as for make_config(), and NetworkWeights or MilcoModel.from_tensors().
-    """
-    if is_plain(values):
-        return NetworkWeights(make_config(NetworkConfig, directory, values, variants), tensors, directory)
-    from milco_pyserini.model.modeling import MilcoConfig, MilcoModel
-
-    return MilcoModel.from_tensors(make_config(MilcoConfig, directory, values, variants), tensors, directory)
 
 
 @dataclass(eq=False, repr=False)

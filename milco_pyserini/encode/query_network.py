@@ -18,7 +18,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.views import ViewEncoder
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import checksum
-from milco_pyserini.model.checkpoint import Checkpoint, loading, weight_files
+from milco_pyserini.model.checkpoint import Checkpoint, loading
 from milco_pyserini.model.configuration import NetworkConfig
 from milco_pyserini.model.query_forward import EMBEDDINGS, WORDS, QueryForward, Stored, floats, open_tensors
 from milco_pyserini.model.tokenization import TextTokenizer, hash_tokenizers
@@ -106,7 +106,7 @@ class _Rows(ViewEncoder):
 
     def __init__(self, checkpoint: Checkpoint, documents: Checkpoint, tokenizer: TextTokenizer) -> None:
         config: Any = NetworkConfig(**documents.config)
-        files = [weight_files(one.directory)[0] for one in (checkpoint, documents)]
+        files = [one.weight_files[0] for one in (checkpoint, documents)]
         own, shared = map(open_tensors, files)
         stated = checkpoint.config
         if (found := fingerprint(shared)) != stated["fingerprint"]:

@@ -155,6 +155,11 @@ class Checkpoint:
             self.directory, self._is_fetched = self._find(weights=True), True
         return self
 
+    @property
+    def weight_files(self) -> list[Path]:
+        """The files with its tensors, one or several shards. Raises MilcoError if one is missing."""
+        return weight_files(self.fetch().directory)
+
     def _find(self, weights: bool) -> Path:
         directory = self._local or self._snapshot(self.repository, weights)
         if self.requires_fit or self.name.startswith(ST) or (directory / "config.json").exists():

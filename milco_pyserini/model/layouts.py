@@ -22,7 +22,6 @@ from milco_pyserini.model.checkpoint import (
     listed,
     loading,
     validate_weights,
-    weight_files,
 )
 from milco_pyserini.model.configuration import VARIANTS, NetworkConfig, is_milco
 from milco_pyserini.model.gte import gte_config, is_gte, rename_gte
@@ -96,8 +95,8 @@ def read_tensors(checkpoint: Checkpoint) -> dict[str, Weight]:
     that are not finite.
     """
     raw: dict[str, Tensor] = {}
-    directory = checkpoint.fetch().directory
-    for path in weight_files(directory):
+    files, directory = checkpoint.weight_files, checkpoint.directory
+    for path in files:
         with loading(path):
             # safetensors reports a file without read permission as one that does not exist.
             path.open("rb").close()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,11 @@ class BitextOptions(DataOptions):
         0, metavar="N", minimum=0, help="sort each N batches of a process by length: less padding, no random batches"
     )
 
+    @cached_property
+    def shares(self) -> dict[str, float | None]:
+        """The sources of sentence pairs, and the share of each; None where it has none."""
+        return _shares(self.bitext)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalOptions(DataOptions):
@@ -78,16 +83,20 @@ class RetrievalOptions(DataOptions):
     query_max_length: int = _data(64, minimum=1, help="tokens per query, at most")
     passage_max_length: int = _data(512, minimum=1, help="tokens per passage, at most")
 
+    @cached_property
+    def shares(self) -> dict[str, float | None]:
+        """The sources of sentence pairs, and the share of batches of each; None where it has none."""
+        return _shares(self.parallel)
+
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
-        shares = parse_shares(self.parallel)
-        for name, share in shares.items():
+        for name, share in self.shares.items():
             if share is None and self.data:
                 rule = "next to " + parameter("data") + f" it needs a share of the batches, as in {name}=.5"
                 yield ParameterError("parallel", name, rule)
             elif share is not None and not 0 < share < math.inf:
                 yield ParameterError("parallel", f"{name}={share:g}", "a share must be above 0")
-        if self.data and (total := sum(share or 0 for share in shares.values())) >= 1:
+        if self.data and (total := sum(share or 0 for share in self.shares.values())) >= 1:
             rule = f"has shares that sum to {total:g}, which leaves nothing for " + parameter("data")
             yield ParameterError("parallel", None, rule)
 
@@ -159,11 +168,26 @@ class OptimizerOptions:
     )
     warmup: float = _optimization(0.0, metavar="N", minimum=0, help="warm-up steps; below 1: share of all steps")
 
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """The learning rates of part_rates by the name of a module or parameter."""
+        parsed = dict[str, float]()
+        for text in self.part_rates:
+            part, rate = _split_number(text, "part")
+            if not part or rate is None or not 0 <= rate < math.inf:
+                raise ParameterError(
+                    "part_rates", text, "expected PART=RATE, at least 0 and finite, as in decoder=1e-4"
+                )
+            if part in parsed:
+                raise ParameterError("part_rates", text, f"{part} is given twice")
+            parsed[part] = rate
+        return parsed
+
     def conflicts(self) -> Iterator[MilcoError | str]:
         """Yield what is wrong with combinations of options."""
         if self.warmup > 1 and not self.warmup.is_integer():
             yield ParameterError("warmup", self.warmup, "must be a number of steps, or below 1 their share")
-        parse_part_rates(self.part_rates)
+        _ = self.rates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +237,7 @@ class TrainingConfig:
             if value := values.get(name):
                 yield value
         for name in ("bitext", "parallel"):
-            yield from parse_shares(values.get(name, ()))
+            yield from _shares(values.get(name, ()))
         yield from (*values.get("data", ()), *self.probe)
 
     def conflicts(self) -> Iterator[MilcoError | str]:
@@ -278,24 +302,10 @@ def config_values(config: TrainingConfig) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def parse_shares(sources: Sequence[str]) -> dict[str, float | None]:
-    """Return the share of each SOURCE[=SHARE]; None where it has none."""
+def _shares(sources: Sequence[str]) -> dict[str, float | None]:
     shares = [_split_number(source, "source") for source in sources]
     validate_unique("source", [name for name, _ in shares])
     return dict(shares)
-
-
-def parse_part_rates(rates: Sequence[str]) -> dict[str, float]:
-    """Return learning rates by the name of a module or parameter, from PART=RATE."""
-    parsed = {}
-    for text in rates:
-        part, rate = _split_number(text, "part")
-        if not part or rate is None or not 0 <= rate < math.inf:
-            raise ParameterError("part_rates", text, "expected PART=RATE, at least 0 and finite, as in decoder=1e-4")
-        if part in parsed:
-            raise ParameterError("part_rates", text, f"{part} is given twice")
-        parsed[part] = rate
-    return parsed
 
 
 def _split_number(text: str, what: str) -> tuple[str, float | None]:

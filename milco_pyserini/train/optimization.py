@@ -8,16 +8,15 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_scheduler
 
 from milco_pyserini.errors import ParameterError
-from milco_pyserini.train.config import OptimizerOptions, parse_part_rates
+from milco_pyserini.train.config import OptimizerOptions
 
 
 def make_optimizer(model: nn.Module, options: OptimizerOptions) -> Optimizer:
     """Return AdamW with a learning rate for each part and weight decay on matrices only."""
-    rates = parse_part_rates(options.part_rates)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            rate = part_rate(rates, name, options.learning_rate)
+            rate = part_rate(options.rates, name, options.learning_rate)
             decay = options.weight_decay if parameter.dim() > 1 else 0.0
             groups.setdefault((rate, decay), []).append(parameter)
     return AdamW(
@@ -44,13 +43,12 @@ def freeze_parts(model: nn.Module, options: OptimizerOptions) -> None:
     Raises MilcoError if no parameter is in a part, or none is left to train.
     """
     names = [name for name, _ in model.named_parameters()]
-    rates = parse_part_rates(options.part_rates)
-    for part in rates:
+    for part in options.rates:
         if not any(_is_in(name, part) for name in names):
             modules = ", ".join(sorted({name.split(".")[0] for name in names}))
             raise ParameterError("part_rates", part, f"the model has no such module. Its modules are {modules}.")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and part_rate(rates, name, math.inf) > 0)
+        parameter.requires_grad_(parameter.requires_grad and part_rate(options.rates, name, math.inf) > 0)
     validate_trainable(model, options)
 
 

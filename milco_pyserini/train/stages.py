@@ -13,7 +13,7 @@ from milco_pyserini.encode.encoder import MilcoEncoder, choose_dtype
 from milco_pyserini.errors import Message, ParameterError
 from milco_pyserini.sparse import SOURCE
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
-from milco_pyserini.train.config import LEXICAL, START, BitextOptions, SapConfig, SctConfig, parse_shares
+from milco_pyserini.train.config import LEXICAL, START, BitextOptions, SapConfig, SctConfig
 from milco_pyserini.train.data.parallel import MixedStream, ParallelCollection, ParallelStream
 from milco_pyserini.train.data.retrieval import open_retrieval
 from milco_pyserini.train.data.streams import BitextStream, ExampleStream, RetrievalStream
@@ -36,7 +36,7 @@ from milco_pyserini.train.trainer import TrainingTask, is_first_process, join_pr
 def prepare_sap(config: SapConfig) -> TrainingTask:
     """Prepare sparse alignment pretraining."""
     data, loop = config.training_data, config.loop
-    sources = open_bitext(list(parse_shares(data.bitext)), data.languages or None)
+    sources = open_bitext(list(data.shares), data.languages or None)
     encoder = load_start(config.start, loop.seed, [data.max_length])
     freeze_parts(encoder.model, config.optimizer)
     texts = TextCollator.of(encoder)
@@ -55,7 +55,7 @@ def prepare_sap(config: SapConfig) -> TrainingTask:
 
 def bitext_stream(data: BitextOptions, sources: Sequence[BitextSource], seed: int) -> BitextStream:
     """Return the pairs of the sources in the shares of the options, and report rows that are skipped."""
-    weights = {name: share for name, share in parse_shares(data.bitext).items() if share is not None}
+    weights = {name: share for name, share in data.shares.items() if share is not None}
     stream = BitextStream(sources, data.temperature, seed, data.concatenate, weights)
     if (skipped := sum(source.index.skipped for source in sources)) and is_first_process():
         rows = counted(skipped, "row")
@@ -68,7 +68,7 @@ def prepare_sct(
 ) -> TrainingTask:
     """Prepare sparse contrastive training. similarity: makes a teacher whose scores are distilled besides."""
     data, loop, loss = config.training_data, config.loop, config.objective
-    pairs = open_bitext(list(parse_shares(data.parallel)), data.languages or None) if data.parallel else []
+    pairs = open_bitext(list(data.shares), data.languages or None) if data.shares else []
     stream, described = contrast_stream(config, pairs)
     lengths = data.query_max_length, data.passage_max_length
     encoder = load_start(config.start, loop.seed, lengths, loss if SOURCE in loss.views else None)
@@ -104,23 +104,23 @@ def contrast_stream(config: SctConfig, pairs: Sequence[BitextSource]) -> tuple[E
         MilcoError: the data cannot be read, is too small, or has no examples in a language.
     """
     data, seed, block = config.training_data, config.loop.seed, config.loop.batch_size
-    shares = parse_shares(data.parallel)
     sources = open_retrieval(data.data, data.languages or None) if data.data else []
     known = {source.language for source in sources} | {source.language for source in pairs}
     for language in data.languages:
         if language not in known and UNDETERMINED not in known:
             others = ", ".join(sorted(known))
             raise ParameterError("languages", language, f"the data has no examples in it, only in {others}")
-    parallel_share = sum(share or 0 for share in shares.values())
+    parallel_share = sum(share or 0 for share in data.shares.values())
     streams: list[tuple[float, ExampleStream]] = []
     examples, digests = 0, dict[str, str]()
-    if shares:
+    if data.shares:
         collections = [
-            ParallelCollection.join(name, [source for source in pairs if source.collection == name]) for name in shares
+            ParallelCollection.join(name, [source for source in pairs if source.collection == name])
+            for name in data.shares
         ]
         digests |= {f"digest of {collection.name}": collection.digest for collection in collections}
         parallel = ParallelStream(
-            collections, shares, data.translations, seed, data.temperature, data.concatenate, block
+            collections, data.shares, data.translations, seed, data.temperature, data.concatenate, block
         )
         streams.append((parallel_share, parallel))
         examples += parallel.size

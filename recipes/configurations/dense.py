@@ -11,7 +11,7 @@ from milco_pyserini.corpora.bitext import BitextPair, open_bitext
 from milco_pyserini.encode.encoder import choose_dtype
 from milco_pyserini.model.modeling import MilcoModel
 from milco_pyserini.train.batches import AlignmentCollator, ContrastCollator, TextCollator
-from milco_pyserini.train.config import ContrastOptions, SapConfig, SctConfig, parse_shares
+from milco_pyserini.train.config import ContrastOptions, SapConfig, SctConfig
 from milco_pyserini.train.monitor import GroundingProbe
 from milco_pyserini.train.objectives import Batch, ContrastiveLoss, freeze
 from milco_pyserini.train.stages import bitext_stream, contrast_stream
@@ -111,7 +111,7 @@ def dense_vectors(encoder: Any, batch: Batch, pooling: str) -> Tensor:
 def prepare_alignment(config: SapConfig) -> TrainingTask:
     """Prepare the first stage of a dense baseline."""
     data = config.training_data
-    sources = open_bitext(list(parse_shares(data.bitext)))
+    sources = open_bitext(list(data.shares))
     encoder = load_start(config.start, config.loop.seed, [data.max_length])
     texts = TextCollator.of(encoder)
     stream = bitext_stream(data, sources, config.loop.seed)

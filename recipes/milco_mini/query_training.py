@@ -19,7 +19,7 @@ from milco_pyserini.console import log
 from milco_pyserini.encode.encoder import MilcoEncoder
 from milco_pyserini.encode.query_network import fingerprint
 from milco_pyserini.io.files import atomic_directory, atomic_file, is_json_with, write_json
-from milco_pyserini.model.checkpoint import QUERY_NETWORK, Checkpoint, weight_files
+from milco_pyserini.model.checkpoint import QUERY_NETWORK, Checkpoint
 from milco_pyserini.model.configuration import term_limit
 from milco_pyserini.model.packed import PackedForward, native_dtype
 from milco_pyserini.model.pooling import log_saturation
@@ -152,7 +152,7 @@ class QueryTraining:
         model = teacher.model.requires_grad_(False)
         self.student = Student(model, options.layers).train()
         if options.start is not None:
-            tensors = open_tensors(weight_files(options.start)[0])
+            tensors = open_tensors(Checkpoint.open(options.start).weight_files[0])
             for part, prefix in ((self.student.layers, LAYERS), (self.student.connector, CONNECTOR)):
                 part.load_state_dict(
                     {name: torch.from_numpy(floats(tensors, prefix + name)) for name in part.state_dict()}
@@ -262,7 +262,7 @@ def write_checkpoint(student: Student, teacher: MilcoEncoder, documents: str, ou
     Args:
         teacher: the encoder of documents, as it is stored at documents: the name of its checkpoint.
     """
-    shared = open_tensors(weight_files(Checkpoint.open(documents).fetch().directory)[0])
+    shared = open_tensors(Checkpoint.open(documents).weight_files[0])
     layers = {LAYERS + name: tensor for name, tensor in student.layers.state_dict().items()}
     connector = {CONNECTOR + name: tensor for name, tensor in student.connector.state_dict().items()}
     stored = quantize(layers | connector)

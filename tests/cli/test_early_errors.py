@@ -35,7 +35,7 @@ def test_an_error_comes_before_the_encoder(
     def load(*_: object) -> None:
         raise AssertionError("the encoder was loaded")
 
-    monkeypatch.setattr("milco_pyserini.encode.network.read_checkpoint", load)
+    monkeypatch.setattr("milco_pyserini.model.networks.read_checkpoint", load)
     assert main([str(path) if word == "INDEX" else word for word in command.split()]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert COMMANDS[command] in line and ".partial-" not in line

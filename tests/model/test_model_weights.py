@@ -9,11 +9,11 @@ import torch
 from golden_set import CHECKPOINTS, GOLDEN, TEXTS, dense, encoder
 
 from milco_pyserini.encode.encoder import MilcoEncoder
-from milco_pyserini.encode.network import load_checkpoint
 from milco_pyserini.errors import MilcoError
 from milco_pyserini.io.files import write_json
 from milco_pyserini.model.checkpoint import Checkpoint
 from milco_pyserini.model.modeling import MilcoModel
+from milco_pyserini.model.networks import load_checkpoint
 from milco_pyserini.model.weights import NetworkWeights
 
 pytestmark = pytest.mark.golden

@@ -24,7 +24,7 @@ from milco_pyserini.io.locks import locked_file
 from milco_pyserini.options import InvalidOptions, replace_options, validate
 from milco_pyserini.train import losses
 from milco_pyserini.train.cli import main, train
-from milco_pyserini.train.config import OptimizerOptions, SapConfig, SctConfig, TrainingConfig, parse_part_rates
+from milco_pyserini.train.config import OptimizerOptions, SapConfig, SctConfig, TrainingConfig
 from milco_pyserini.train.optimization import make_schedule, part_rate
 from milco_pyserini.train.presets import PAPER_SAP, PARALLEL_SCT, PRESETS
 from milco_pyserini.train.run import run_stage
@@ -454,7 +454,7 @@ def test_every_schedule_begins_with_the_warm_up(name: str) -> None:
 
 def test_part_rates_are_those_of_the_smallest_module() -> None:
     """Whatever their order; a name is that of a module or parameter, not the beginning of one."""
-    rates = parse_part_rates(["encoder=1", "encoder.layer.1=2", "encoder.layer.1.output.bias=3"])
+    rates = OptimizerOptions(part_rates=("encoder=1", "encoder.layer.1=2", "encoder.layer.1.output.bias=3")).rates
     for name, rate in {
         "encoder.layer.0.weight": 1,
         "encoder.layer.11.weight": 1,

@@ -17,6 +17,7 @@ import itertools
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -101,15 +102,15 @@ class Curve:
         else:
             server.shards, server.replicas = 1, 0
             server.create(f">{STATEMENT}")
-        progress, pending = Progress("passages", documents - smaller), list[Future[None]]()
+        progress, pending = Progress("passages", documents - smaller), deque[Future[None]]()
         with ThreadPoolExecutor(server.writers) as pool:
             for part in range(smaller, documents, PART):
                 batch = mini_batch(np.random.default_rng((0, part // PART)), PART, *MINI_DOCUMENT)
                 vectors = list(self._vectors(batch, f"doc{part}_"))[: documents - part]
-                for sent in pending:
-                    sent.result()
-                parts = (vectors[start : start + SENT] for start in range(0, len(vectors), SENT))
-                pending = [pool.submit(server.write, some) for some in parts]
+                for start in range(0, len(vectors), SENT):
+                    if len(pending) > server.writers:
+                        pending.popleft().result()
+                    pending.append(pool.submit(server.write, vectors[start : start + SENT]))
                 progress.add(len(vectors))
             for sent in pending:
                 sent.result()

@@ -1,5 +1,6 @@
-# make demo: from nothing to figures on the embedded sample. make site: its search page. make test: linter, types, budget of lines and tests. make test-more: what
-# CI runs besides, some of it in environments of its own. make docs: the site of the documentation, in build/docs.
+# make demo: from nothing to figures on the embedded sample. make site: its search page. make test: linter, types, budget
+# of lines and tests. make test-more: what CI runs besides, some of it in environments of its own. make docs: the site of
+# the documentation, in build/docs.
 #
 # PYTHON names the interpreter (3.11 or later), VENV the directory of the environment. torch comes from pip's own
 # index; where there is no GPU, PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares some gigabytes.
@@ -16,12 +17,10 @@ RUN = $(VENV)/bin/python
 WHEEL_VENV = $(VENV)-wheel
 # The other end of the range that setup.cfg allows: constraints.txt pins the first.
 TRANSFORMERS = 4.57.6 5.23.0
-# Of what is in the repository and not in the wheel.
-PROGRAMS = tests/experiments tests/test_benchmarks.py tests/test_configurations.py tests/test_recipe.py tests/test_adapt.py
 GOLDEN = tests/model/test_golden.py tests/model/test_model_checkpoint.py tests/model/test_model_weights.py \
 	tests/train/test_train_losses.py tests/train/test_train_teachers.py
 
-.PHONY: demo site test test-more programs cluster pages lint docs wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
+.PHONY: demo site test test-more slow cluster pages lint docs wheel smoke release test-transformers st frameworks spark pyserini-2 constraints clean python
 
 demo: $(VENV)/installed
 	$(RUN) -m milco_pyserini demo
@@ -34,11 +33,10 @@ site: $(VENV)/installed
 	@echo '$(RUN) -m http.server --directory site'
 
 test: lint $(VENV)-ciff/installed
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not pages and not cluster" \
-		$(PROGRAMS:%=--ignore=%)
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not pages and not cluster"
 
 test-more:
-	$(MAKE) programs
+	$(MAKE) slow
 	$(MAKE) cluster
 	$(MAKE) pages
 	$(MAKE) docs
@@ -47,9 +45,9 @@ test-more:
 	$(MAKE) spark
 	$(MAKE) smoke
 
-# experiments/, recipes/ and benchmarks/, small.
-programs: $(VENV)/installed-dev
-	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PROGRAMS)
+# Programs of experiments/, recipes/ and benchmarks/ on a few texts, the search page, torchrun, Ray, plain Pyserini.
+slow: $(VENV)/installed-dev
+	$(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not cluster"
 
 # Filling and searching a real OpenSearch. It is that of OPENSEARCH_HOME, the unpacked archive.
 OPENSEARCH_HOME ?= ../shared/opensearch/home ../shared/opensearch/home-3.6

@@ -39,7 +39,7 @@ from recipes.adapt.report import (
 TINY = GOLDEN / "ckpt_distillation"
 SHORT = ["--encoder", str(TINY), "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dtype", "float32"]
 LIMITS = {"pivot_top_k": 9, "source_top_k": 3, "query_pivot_top_k": 5, "query_source_top_k": 2}
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

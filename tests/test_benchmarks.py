@@ -23,6 +23,8 @@ from milco_pyserini.cli.main import main
 from milco_pyserini.sparse import SparseBatch
 from milco_pyserini.train.data.retrieval import RetrievalExample
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent / "benchmarks"
 CHECKPOINT = str(Path(__file__).parent / "data" / "golden" / "ckpt_distillation")
 ENCODER = ["--encoder", CHECKPOINT, "--device", "cpu", "--dtype", "float32"]

@@ -17,7 +17,7 @@ from recipes.configurations.data import collections, split, spread
 from recipes.configurations.evaluation import ndcg
 from recipes.configurations.start import write_pivot_start
 
-pytestmark = pytest.mark.usefixtures("same_threads")
+pytestmark = [pytest.mark.usefixtures("same_threads"), pytest.mark.slow]
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()

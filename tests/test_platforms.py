@@ -42,6 +42,7 @@ doctor
 """
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_commands_of_the_demo_need_no_posix(tmp_path: Path) -> None:
     """Encoding, exact and lucene indexes, search, explain, eval, verify and doctor succeed, and leave no lock."""

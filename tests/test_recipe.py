@@ -34,7 +34,7 @@ from recipes.milco_mini.query import main as train_queries
 from recipes.milco_mini.refine import silent_columns, strongest
 from recipes.milco_mini.start import write_start
 
-pytestmark = pytest.mark.usefixtures("same_threads")
+pytestmark = [pytest.mark.usefixtures("same_threads"), pytest.mark.slow]
 
 WORDS = "river bridge book harbour town market train library letter map water doctor north morning story".split()
 FOREIGN = "Fluss Brücke Buch Hafen Stadt Markt Zug Bibliothek Brief Karte Wasser Arzt Norden Morgen Geschichte".split()

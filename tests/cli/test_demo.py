@@ -27,6 +27,7 @@ def test_a_language_without_hits_counts_zero() -> None:
     assert (summary["within"], summary["across"]) == (0.5, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_table_has_a_row_for_each_system(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """BM25 has README's figures; the commands are shown, and a run of an earlier demo is replaced."""

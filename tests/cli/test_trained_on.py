@@ -18,6 +18,7 @@ def command(*words: object) -> int:
     return main([str(word) for word in words])
 
 
+@pytest.mark.slow
 def test_encode_search_and_eval_warn_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

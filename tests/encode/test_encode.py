@@ -356,6 +356,7 @@ assert [end(child) for child in [fork(root / "both") for _ in range(2)]] == [0, 
 """
 
 
+@pytest.mark.slow
 def test_killed_and_concurrent_processes_write_the_bytes_of_one(corpus: Path, tmp_path: Path) -> None:
     """SIGKILL at twenty file operations spread over the run and the same command again; two processes at once."""
     done = subprocess.run(

@@ -37,6 +37,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @needs_ray
 @pytest.mark.integration
 def test_the_store_is_that_of_one_process_though_a_worker_dies(

@@ -14,6 +14,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval import evaluate
 from milco_pyserini.io.runs import read_run
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = [
     Document("b", "", "rivers flow"),
     Document("a", "", "rivers flow"),

@@ -12,6 +12,8 @@ from experiments.tables import find_table, paper, task_datasets
 from milco_pyserini.cli.parser import parse
 from milco_pyserini.corpora import catalog
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = dict(paper().checkpoints)
 EVERY = {str(system.checkpoint): f"models/{name}" for name, system in paper().systems.items()} | PUBLISHED
 # The options of each command that steps run.

@@ -9,6 +9,8 @@ import pytest
 from experiments.judge import judge, main, word_splitter
 from milco_pyserini.corpora import Document, open_qrels, open_topics
 
+pytestmark = pytest.mark.slow
+
 
 def test_answers_match_adjacent_complete_words() -> None:
     """Case, the normal form of accents and the kind of dash do not matter."""

@@ -19,6 +19,8 @@ from experiments.latency import main
 from experiments.timing import Timed, one_core, time_searches
 from milco_pyserini.index import Hits
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["music", "", "the river Nile is the longest of Africa", "music", "two words"]
 needs_faiss = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
 

@@ -11,6 +11,8 @@ from experiments.pictures import main, sweep_curves
 from milco_pyserini.analysis.sweep import SweepPoint
 from milco_pyserini.sparse import SparseBatch
 
+pytestmark = pytest.mark.slow
+
 POINTS = [
     {"vectors": name, "index": "exact", "ms": 1.0 + terms, "measures": {"R@9": 0.5}, "size": 9 * terms, "terms": terms}
     for name, terms in (("none", 40), ("top-k:3", 3), ("top-k:10", 10), ("mass:40", 9))

@@ -19,6 +19,8 @@ from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.fairness import FAIRNESS_MEASURES
 from milco_pyserini.io.files import write_json
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = dict(paper().checkpoints)
 
 

@@ -27,6 +27,8 @@ from milco_pyserini.encode.query_network import QueryNetwork
 from milco_pyserini.export import web
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
+pytestmark = pytest.mark.slow
+
 DOCUMENTS = 40
 # Scripts, controls, spaces, compositions, special tokens, capitals and lone surrogates.
 RANGES = [(1, 0x3400), (0x4E00, 0x4F00), (0xAC00, 0xAD00), (0xF900, 0xFB00), (0xFE00, 0x10000), (0x1F300, 0x1F700)]
@@ -154,9 +156,11 @@ def test_hits_and_scores_are_those_of_milco_search(root: Path, network: QueryNet
     filters = [f"lang={language}"] if language else []
     value = 1 + json.loads((root / "site" / "site.json").read_bytes())["values"].index(language) if language else 0
     with Searcher.open(root / "small.lucene", network) as searcher:
-        expected = searcher.search_batch(queries(), filters=filters)
+        # Each query takes the page half a second.
+        asked = queries()[:: 4 if language else 1]
+        expected = searcher.search_batch(asked, filters=filters)
         shares = [[hit.share for hit in hits] for hits in expected]
-    answers = run(root, queries(), value=value)["answers"]
+    answers = run(root, asked, value=value)["answers"]
     assert sum(len(hits) for hits in expected) > 50
     for answer, hits, share in zip(answers, expected, shares, strict=True):
         assert [(one["id"], one["score"]) for one in answer["hits"]] == list(

@@ -238,6 +238,7 @@ def test_search_uses_the_encoder_of_the_index(in_process: None, own: Path, queri
         assert_exact(hits[name], queries.encode(text), dict(open_store(Path("own--corpus")).vectors()))
 
 
+@pytest.mark.slow
 @integration
 def test_plain_pyserini_searches_encoded_topics(in_process: None, workspace: Path, own: Path) -> None:
     """A part of a topics store is --encoder for a Pyserini that knows nothing of MILCO: the same run, byte for byte."""

@@ -284,6 +284,7 @@ with contextlib.closing(SearchService(IndexSnapshot.open(path, device="cpu"))) a
 """
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_nothing_is_lost_by_kills(tmp_path: Path) -> None:
     """SIGKILL of two agents that write at the same time: what was acknowledged is there, and both can go on."""

@@ -107,6 +107,7 @@ def test_every_loopback_address_checks_host_names() -> None:
         assert allowed_hosts(listener) == ()
 
 
+@pytest.mark.slow
 def test_500_parallel_requests_are_answered(served: Served) -> None:
     """On connections of their own."""
     with ThreadPoolExecutor(100) as pool:

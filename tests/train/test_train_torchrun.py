@@ -32,6 +32,7 @@ STEPS = 4
 EXAMPLES = 300
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.integration,
     pytest.mark.skipif(
         not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),

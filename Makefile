@@ -28,7 +28,7 @@ demo: $(VENV)/installed
 # A search page of the sample, without a server.
 site: $(VENV)/installed
 	$(RUN) -m milco_pyserini encode --corpus sample --encoder mini
-	$(RUN) -m milco_pyserini index --vectors vectors/sample --store
+	$(RUN) -m milco_pyserini index --vectors vectors/sample
 	$(RUN) -m milco_pyserini export web --index indexes/sample.lucene --topics sample --output site
 	@echo '$(RUN) -m http.server --directory site'
 

@@ -147,7 +147,7 @@ class SearchRequest:
         None,
         minimum=0,
         maximum=1,
-        help="drop those of the k best hits that match less of the query's weight (column match; 0.3 drops most hits "
+        help="drop those of the k best hits that match less of the query's weight (column share; 0.3 drops most hits "
         "that have little to do with the query)",
     )
     max_passage: bool | str = option(False, help="documents by their best passage, if the index holds passages")

@@ -19,6 +19,7 @@ keeps the model if and only if a leg has gained there, and none has lost. The sa
 import html
 import json
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -235,6 +236,8 @@ def command(options: AdaptTrialOptions) -> int:
     runs = {}
     for system, name in ((BEFORE, options.encoder), (AFTER, str(model if gate["gain"] else model / REJECTED))):
         encoder = MilcoEncoder.from_pretrained(name, device=options.device)
+        # Vectors that are there may be those of a model that was deleted.
+        shutil.rmtree(options.output / system, ignore_errors=True)
         runs[system] = search_all(encoder, collections, options.output / system, options.batch_size)
     # The sample is the same in both.
     unseen = {leg: found for leg, found in legs.items() if leg[0] == SAMPLE} | Measured(made, collections, runs).legs

@@ -92,7 +92,7 @@ class Curve:
         name = f"curve_{documents}"
         server = self._server(name)
         stated = server.stated()
-        if stated == STATEMENT:
+        if stated == STATEMENT and server.count() == documents:
             return name
         if stated is not None:
             raise MilcoError(f"{name} is incomplete: delete it")
@@ -215,7 +215,8 @@ def command(options: CurveOptions) -> None:
             milliseconds = 1000 * np.asarray(way.seconds)
             p50, p95 = np.percentile(milliseconds, (50, 95))
             cpu, recall = 1000 * way.cpu / len(milliseconds), statistics.mean(way.recalls)
-            size = curve.bytes(name) // 10**6
+            # A shard has an equal part.
+            size = curve.bytes(name) // 10**6 // (int(shards[5:]) if " of " in shards else 1)
             rows.append((f"{documents:,}", shards, f"{k:,}", way, recall, p50, p95, cpu, size))
     if options.delete:
         for _, _, name in names:

@@ -11,8 +11,9 @@ import torch
 from golden_set import GOLDEN
 from training_set import examples, write_lines
 
-from milco_pyserini.corpora import Document, open_corpus
+from milco_pyserini.corpora import Document, Query, open_corpus
 from milco_pyserini.encode.encoder import MilcoEncoder
+from milco_pyserini.errors import MilcoError
 from milco_pyserini.eval.known_items import KnownItems, make_known_items
 from milco_pyserini.options import replace_options
 from milco_pyserini.sparse import SparseBatch
@@ -34,6 +35,7 @@ from recipes.adapt.report import (
     leg_sets,
     misspelled,
     paired_interval,
+    validate_legs,
 )
 
 TINY = GOLDEN / "ckpt_distillation"
@@ -154,6 +156,17 @@ def test_translations_are_held_out_together_and_are_relevant(made: KnownItems) -
     assert {name[:2] for name in own} == {"de"} and {name[:2] for name in sets[OTHER].qrels[topic.id]} == {"en", "sw"}
     assert sets[ALL].qrels[topic.id].keys() == own | sets[OTHER].qrels[topic.id].keys()
     assert all("-title-" in one.id for judged in sets.values() for one in judged.topics)
+
+
+def test_topics_of_one_document_and_its_translations_judge_nothing() -> None:
+    """However many they are, no interval can be resampled from them."""
+    languages = "ar de en es fr hi id ja ko sw th yo zh".split()
+    documents = [Document(language, "", "text", {"lang": language}) for language in languages]
+    topics = [Query(f"{language}-sentence-{number}", "text") for language in languages for number in (1, 2)]
+    relevant = {topic.id: dict.fromkeys(languages, 1) for topic in topics}
+    held = KnownItems(documents, frozenset(languages), 0, 0, topics, relevant)
+    with pytest.raises(MilcoError, match="all topics held out for .* are of one document and its translations"):
+        validate_legs(held, "docs.jsonl")
 
 
 def measured(made: KnownItems, **gains: float) -> Measured:

@@ -113,7 +113,7 @@ def make_record(
     changed = {name: value for name, value in values.items() if option_text(value) != option_text(usual[name])}
     return RunRecord(
         tag=options.tag or default_tag(system, trained_on, changed),
-        options={name: str(value) if isinstance(value, Balance) else value for name, value in values.items()},
+        options={name: str(value) if isinstance(value, Balance | Path) else value for name, value in values.items()},
         versions={name: version(name) for name in _PACKAGES} | {"milco_pyserini": __version__},
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         **about,
@@ -197,7 +197,8 @@ def rerank(options: RerankOptions) -> None:
             searcher = stack.enter_context(Searcher.open(options.index))
             find = searcher.documents
         else:
-            wanted = set().union(*run.values())
+            scored = (sorted(scores, key=lambda docid: -scores[docid])[: options.k] for scores in run.values())
+            wanted = set().union(*scored)
             corpus = (item for item in open_corpus(str(options.corpus)) if item.id in wanted)
             texts = stack.enter_context(contextlib.closing(DiskDocuments(corpus)))
 

@@ -22,7 +22,7 @@ from milco_pyserini.corpora.records import PASSAGE_DELIMITER
 from milco_pyserini.defaults import RUNS, directory_name, only_index
 from milco_pyserini.errors import MilcoError, ParameterError, shown
 from milco_pyserini.options import DeviceOptions, one_of, option, options_of
-from milco_pyserini.request import ONE_INDEX, SearchRequest
+from milco_pyserini.request import SearchRequest
 
 if TYPE_CHECKING:
     from milco_pyserini.index.hits import Hits
@@ -74,7 +74,7 @@ class SearchOptions(DeviceOptions):
     request: SearchRequest = options_of(SearchRequest, without=_NOT_HERE)
     hybrid: bool = option(
         False,
-        excludes=("fuse", *ONE_INDEX),
+        excludes=("fuse", "min_share", "alpha"),
         help="fuse the hits with those of BM25 by ranks, in the index of a server that milco export --store filled "
         "(elasticsearch, opensearch, qdrant)",
     )
@@ -289,9 +289,10 @@ def print_hits(searcher: "Searcher", options: SearchOptions) -> None:
         log("No texts: the index does not store its documents (milco index --store)")
     # A line also has the title; JSON is the same on every terminal.
     length = LENGTH if options.json else terminal_width() // 2
-    evidence = searcher.evidence(encoded[0], [hit.document.text if hit.document else "" for hit in ranking])
-    evidence.read(evidence.unclear(), READ_TOKENS)
-    snippets = [evidence.snippet(place, length).text if hit.document else None for place, hit in enumerate(ranking)]
+    texts = [document and document.text for document in map(searcher.read, ranking)]
+    evidence = searcher.evidence(encoded[0], [text or "" for text in texts])
+    evidence.read(evidence.unclear(length), READ_TOKENS)
+    snippets = [None if text is None else evidence.snippet(place, length).text for place, text in enumerate(texts)]
     if options.json:
         import orjson
 

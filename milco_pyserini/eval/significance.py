@@ -161,7 +161,7 @@ class RunComparison:
         """Return what a row has after its measures: standard deviations between seeds, and costs."""
         evaluations = [self.results[system][dataset] for dataset in datasets]
         extra = {}
-        for measure in evaluations[0].seeds:
+        for measure in self.measures if evaluations[0].seeds else ():
             means = map(fmean, zip(*(one.seeds[measure] for one in evaluations), strict=True))
             extra[f"sd({measure})"] = stdev(means)
         costs = {name: fmean(one.costs.get(name, nan) for one in evaluations) for name in evaluations[0].costs}

@@ -161,11 +161,14 @@ class Evidence:
                 sentence = bisect_left(ends, stop)
                 self._weights[place][sentence, number], self._places[place][sentence, number] = 1, (start, stop)
 
-    def unclear(self) -> list[int]:
-        """Return the numbers of texts with several extracts, in none of which the query's words have much weight."""
+    def unclear(self, length: int = LENGTH) -> list[int]:
+        """Return the numbers of texts with several extracts, in none of which the query's words have much weight.
+
+        length: of an extract, as for snippet().
+        """
         enough = _ENOUGH * self._factors.sum()
-        choices = [number for number, spans in enumerate(self.spans) if len(_extracts(spans)) > 1]
-        return [number for number in choices if self._best(number)[0] < enough]
+        choices = [number for number, spans in enumerate(self.spans) if len(_extracts(spans, length)) > 1]
+        return [number for number in choices if self._best(number, length)[0] < enough]
 
     def read(self, numbers: Sequence[int], most: int | None = None) -> list[int]:
         """Let the network find the pivot terms in texts; return the numbers of those that it read.

@@ -229,8 +229,12 @@ class ElasticsearchServer(TextServer):
 
     def search_texts(self, texts: Sequence[str], k: int, filters: FieldFilters) -> list[list[tuple[str, float]]]:
         """Return the best documents by BM25, with the document frequencies of all shards."""
-        bodies = [self._prepared({"size": k, "_source": False, "query": text_query(text)}, filters) for text in texts]
-        found = self._searched(bodies, search_type="dfs_query_then_fetch")
+        body, search_type = {"size": min(k, WINDOW), "_source": False}, "dfs_query_then_fetch"
+        bodies = [self._prepared(body | {"query": text_query(text)}, filters) for text in texts]
+        if k > WINDOW:
+            found = [self._scrolled(body, k, f"&search_type={search_type}") for body in bodies]
+        else:
+            found = self._searched(bodies, search_type=search_type)
         return [[(self._docid(hit), hit.score) for hit in hits] for hits in found]
 
     def impacts(self, ids: list[str], query: ImpactDocument) -> dict[str, dict[str, int]]:
@@ -326,9 +330,9 @@ class ElasticsearchServer(TextServer):
             raise ServerError(f"{len(found)} answers to {counted(len(bodies), 'query', 'queries')}")
         return [answer.valid_hits(self._index) for answer in found]
 
-    def _scrolled(self, body: dict[str, Any], k: int) -> list[answers.FoundHit]:
+    def _scrolled(self, body: dict[str, Any], k: int, parameters: str = "") -> list[answers.FoundHit]:
         """Return up to k hits of a search, WINDOW at a time."""
-        path = f"{self._index}/_search?scroll=1m&allow_partial_search_results=false"
+        path = f"{self._index}/_search?scroll=1m&allow_partial_search_results=false{parameters}"
         found: list[answers.FoundHit] = []
         answer = self._request("POST", path, answers.Found, body | {"track_total_hits": True})
         total = int(((answer.hits and answer.hits.total) or {}).get("value", 0))

@@ -45,7 +45,7 @@ from milco_pyserini.index.update import (
     update_request,
     validate_update,
 )
-from milco_pyserini.index.vectors import BatchDocuments, open_documents
+from milco_pyserini.index.vectors import BatchDocuments, open_documents, validate_same_encoder
 from milco_pyserini.io.artifact import Action, Artifact
 from milco_pyserini.io.files import (
     atomic_directory,
@@ -394,10 +394,16 @@ class Index:
         return self.update(delete=docids)
 
     def save_settings(self, settings: Mapping[str, Any], recall: dict) -> "Index":
-        """Write settings that every later search begins with, and the recall that they reach, to the manifest."""
+        """Write settings that every later search begins with, and the recall that they reach, to the manifest.
+
+        Raises MilcoError if the index was changed by another command meanwhile.
+        """
         engine = self.engine.with_settings(settings, when=SEARCH)
         manifest = structs.replace(self.manifest, search_settings=engine.settings(SEARCH), recall=recall)
-        write_checked(self.path / MANIFEST, manifest)
+        with locked_index(self.path):
+            if open_index(self.path).manifest != self.manifest:
+                raise MilcoError(f"{self.path} was changed by another command meanwhile: run this one again")
+            write_checked(self.path / MANIFEST, manifest)
         return Index(self.path, manifest)
 
     def _validate_updatable(self) -> None:
@@ -505,6 +511,8 @@ def build_index(
         validate_shard_directory(output, request.shard_num)
         output /= shard_name(request.shard_id, request.shard_num)
     documents = open_documents(source, request)
+    if topics is not None:
+        validate_same_encoder(topics.path, topics.manifest, documents.path, documents.manifest)
     artifact = _open_artifact(output)
     # External vectors have no checksums that would show whether they are the same.
     if not documents.manifest.has_checksums:

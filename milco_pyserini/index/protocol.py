@@ -145,7 +145,8 @@ class EngineSearcher:
         if request.balance is not None:
             self.validate_balance(request.balance)
         if request.approximate:
-            self.validate_approximate(request.k)
+            # Steps need more hits than a user may ask for.
+            self.validate_approximate(1)
         if request.filters or request.k > self.num_documents:
             k = max(1, min(request.k, self.num_documents))
             request = replace(request, k=k, filters=self._resolve(request.filters))

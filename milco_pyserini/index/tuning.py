@@ -20,6 +20,7 @@ from milco_pyserini.index.recall import (
     write_ground_truth,
 )
 from milco_pyserini.index.shards import find_shards
+from milco_pyserini.index.vectors import validate_same_encoder
 from milco_pyserini.options import validate_number
 from milco_pyserini.request import SearchRequest
 from milco_pyserini.sparse import VectorStore
@@ -67,21 +68,25 @@ def tune_index(
     if topics is None and index.manifest.recall is None:
         raise ParameterError("topics", None, f"is missing: the recall of {index.path} was never measured")
     index.engine.available()
+    store = None if topics is None else VectorStore.open(topics)
+    if store is not None:
+        validate_same_encoder(store.path, store.manifest, index.path, index.vectors)
     searcher: Any
     with index.searcher() as searcher:
         searcher.validate(SearchRequest(approximate=True))
-        if topics is None:
+        if store is None:
             truth = read_ground_truth(index.path)
         elif vectors is None:
-            truth = search_ground_truth(searcher, VectorStore.open(topics))
+            truth = search_ground_truth(searcher, store)
         else:
-            truth = find_ground_truth(_open_indexed_vectors(index, vectors), VectorStore.open(topics), 0)
+            truth = find_ground_truth(_open_indexed_vectors(index, vectors), store, 0)
         fastest = _fastest_settings(index, searcher, truth, recall, k, report)
-        log(f"{index.path} now searches with {_named(index.engine.tuned, fastest)}")
+        settings = dict(zip(index.engine.tuned, fastest, strict=True))
+        tuned = index.save_settings(settings, report_recall(searcher.with_settings(*fastest), truth))
         if topics is not None:
             write_ground_truth(index.path, truth)
-        settings = dict(zip(index.engine.tuned, fastest, strict=True))
-        return index.save_settings(settings, report_recall(searcher.with_settings(*fastest), truth))
+        log(f"{index.path} now searches with {_named(index.engine.tuned, fastest)}")
+        return tuned
 
 
 def search_grid(
@@ -145,7 +150,7 @@ def _fastest_settings(
             "recall",
             recall,
             f"the highest that {index.path} reaches is {best.recall:.4f}, with {_named(tuned, pair)}",
-            "Build it with a larger n_postings.",
+            "Build it with a larger n_postings." if index.engine.exactness == APPROXIMATE else "Give a lower one.",
         )
     finalists = sorted(good, key=good.__getitem__)[:_FINALISTS]
     # In turn: on a machine that also does other work, a single measurement proves little.

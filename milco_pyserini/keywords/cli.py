@@ -94,6 +94,8 @@ def command(options: KeywordsOptions) -> None:
         [str(line, "utf-8", "replace").strip() for _, line in numbered_lines(options.words)] if options.words else ()
     )
     with EnglishIndex(options.index, options.k1, options.b) if options.index else nullcontext() as index:
+        if index and records:
+            records.check()
         top_k = options.top_k if index else options.top_k or _TOP_K
         encoder = load_encoder(options.encoder, options.device, options.dtype)
         find = partial(keywords, encoder, top_k=top_k, documents=options.corpus is not None, words=words)

@@ -97,15 +97,19 @@ def _own_words(encoder: "MilcoEncoder", text: str, source: Mapping[int, float]) 
     named = [word for word in latin if word[0].isupper() or not (has_capitals and word.isalpha())]
     kept = [word for word in named if word.isdecimal() or (len(word) > 1 and word.lower() not in STOP_WORDS)]
     # A piece within a text may begin a word alone: 19 of COVID-19.
+    special = set(encoder.tokenizer.special_ids)
+    numbers = {column - encoder.vocabulary.english_size: weight for column, weight in source.items()}
     pieces = {
-        _letters(encoder.vocabulary.source[column - encoder.vocabulary.english_size]): weight
-        for column, weight in source.items()
+        _letters(encoder.vocabulary.source[number]): weight
+        for number, weight in numbers.items()
+        if number not in special
     }
-    least, largest = min(source.values(), default=1.0), max(source.values(), default=1.0)
+    least, largest = min(pieces.values(), default=1.0), max(pieces.values(), default=1.0)
     own: dict[str, float] = {}
     for word, ids in zip(kept, encoder.tokenizer.ids(kept), strict=True):
         # An encoder without a source view weighs all alike, and the limits of one leave out the weakest.
-        share = max(pieces.get(_letters(encoder.tokenizer.pieces[number]), least) for number in ids) / largest
+        parts = (_letters(encoder.tokenizer.pieces[number]) for number in ids if number not in special)
+        share = max((pieces.get(part, least) for part in parts), default=least) / largest
         own[word.lower()] = max(own.get(word.lower(), 0.0), share)
     return own
 

@@ -93,9 +93,10 @@ class Searcher:
     def reopened(self) -> "Searcher":
         """Open the indexes as they are now, with the same options, and encoders of weighted terms."""
         with ExitStack() as opened:
-            indexes = []
+            indexes: list[SearchedIndex] = []
             for index in self.indexes:
-                indexes.append(index.reopened())
+                is_texts = isinstance(index, SearchedTexts)
+                indexes.append(SearchedTexts(indexes[0]) if is_texts else index.reopened())
                 opened.callback(indexes[-1].close)
             searcher = Searcher(indexes, self.fuse, self.weights)
             opened.pop_all()
@@ -299,9 +300,6 @@ class Searcher:
         """
         _validate_text(text, "context()")
         validate_number("tokens", tokens, 1)
-        if not self.has_documents:
-            fix = Message("Build the index with {store_documents}.", store_documents=True)
-            raise MilcoError(f"{self.name} does not store its documents", fix)
         (query,), (hits,) = self._search([text], SearchRequest.of(k, options))
         return self.sentences(query, hits, tokens)
 
@@ -373,6 +371,9 @@ class Searcher:
 
     def sentences(self, query: tuple[Any, ...], hits: Hits, tokens: int, most: int | None = None) -> dict[str, str]:
         """Return the context of an encoded query and its hits. tokens: as for context(). most: characters of a hit."""
+        if not self.has_documents:
+            fix = Message("Build the index with {store_documents}.", store_documents=True)
+            raise MilcoError(f"{self.name} does not store its documents", fix)
         texts = {hit.docid: document.text for hit in hits if (document := self.read(hit))}
         found = self.evidence(query, list(texts.values()), most)
         if found.encoder is None:

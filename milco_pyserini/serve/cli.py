@@ -96,9 +96,11 @@ def command(options: ServeOptions) -> None:
 
     for package in ("fastapi", "uvicorn"):
         require_package(package, "serve", "milco serve")
-    from milco_pyserini.serve.server import serve, serve_stdio
+    from milco_pyserini.serve.server import serve, serve_stdio, validate_token
 
     paths = options.index
+    if not options.mcp:
+        validate_token(options.host, options.token)
     if options.memory is not None:
         from milco_pyserini.serve.memory import open_memory
 

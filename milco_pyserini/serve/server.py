@@ -84,8 +84,7 @@ def serve(
         MilcoError: the port is in use, the token is missing or short, or the log cannot be written: before the encoder
             is loaded.
     """
-    token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
-    validate_token(host, token)
+    token = validate_token(host, token)
     for proxy in trust_proxy:
         try:
             ip_network(proxy)
@@ -257,13 +256,18 @@ def _stopped_by_sigterm(server: uvicorn.Server) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def validate_token(host: str, token: str) -> None:
-    """Raise MilcoError if a host that others can reach has no token, or if the token is easily guessed."""
+def validate_token(host: str, token: str | None) -> str:
+    """Return the token, or that of the environment; "" for none.
+
+    Raises MilcoError if a host that others can reach has none, or if it is easily guessed.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
     if not token and not _is_loopback(host):
         fix = f"Set {TOKEN_VARIABLE} to one (openssl rand -hex 16), or give " + parameter("token")
         raise ParameterError("host", host, "other machines can reach it, so that requests must carry a token", fix)
     if token and (len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
         raise MilcoError(f"the token needs at least {_MIN_TOKEN} ASCII characters without spaces: openssl rand -hex 16")
+    return token
 
 
 def listen(host: str, port: int) -> Listener:

@@ -1,7 +1,7 @@
 """The options of a training run: each part of training has its own class, and a configuration holds all of them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -69,6 +69,10 @@ class BitextOptions(DataOptions):
         """The sources of sentence pairs, and the share of each; None where it has none."""
         return _shares(self.bitext)
 
+    def conflicts(self) -> Iterator[MilcoError | str]:
+        """Yield what is wrong with combinations of options."""
+        yield from _share_errors("bitext", self.shares)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalOptions(DataOptions):
@@ -94,8 +98,7 @@ class RetrievalOptions(DataOptions):
             if share is None and self.data:
                 rule = "next to " + parameter("data") + f" it needs a share of the batches, as in {name}=.5"
                 yield ParameterError("parallel", name, rule)
-            elif share is not None and not 0 < share < math.inf:
-                yield ParameterError("parallel", f"{name}={share:g}", "a share must be above 0")
+        yield from _share_errors("parallel", self.shares)
         if self.data and (total := sum(share or 0 for share in self.shares.values())) >= 1:
             rule = f"has shares that sum to {total:g}, which leaves nothing for " + parameter("data")
             yield ParameterError("parallel", None, rule)
@@ -306,6 +309,12 @@ def _shares(sources: Sequence[str]) -> dict[str, float | None]:
     shares = [_split_number(source, "source") for source in sources]
     validate_unique("source", [name for name, _ in shares])
     return dict(shares)
+
+
+def _share_errors(option: str, shares: Mapping[str, float | None]) -> Iterator[MilcoError]:
+    for name, share in shares.items():
+        if share is not None and not 0 < share < math.inf:
+            yield ParameterError(option, f"{name}={share:g}", "a share must be above 0")
 
 
 def _split_number(text: str, what: str) -> tuple[str, float | None]:

@@ -85,6 +85,8 @@ def prepare_sct(
         aligner = StartTeacher(encoder.model, texts, data.passage_max_length, encoder.vocabulary.english)
     elif loss.alignment_weight and pairs:
         aligner = open_aligner(loss.teacher, encoder, pairs, "-inf", data.passage_max_length)
+    elif loss.alignment_weight and is_first_process():
+        log(Message("Nothing is aligned: {alignment_weight} is the weight of a loss on the texts of {parallel}"))
     if isinstance(aligner, nn.Module):
         aligner.to(device)
     scored = similarity and similarity(stream, device)

@@ -41,4 +41,4 @@ class AdaptOptions(DeviceOptions):
     batch_size: int = option(16, minimum=2, help="queries of a step")
     seed: int = option(1, minimum=0, help="random seed")
     keep_rejected: bool = option(False, help="write a model that has not gained, too, to DIR/rejected")
-    overwrite: bool = option(False, help="start over if --output has something else")
+    overwrite: bool = option(False, help="start over if --output has something else, which is removed first")

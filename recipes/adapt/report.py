@@ -90,7 +90,16 @@ def leg_sets(made: KnownItems) -> dict[str, TopicSet]:
 
 def validate_legs(made: KnownItems, name: str) -> None:
     """Raise MilcoError if a leg has too few topics: a model that cannot be judged is not trained."""
-    counts = {leg: len(one.topics) for leg, one in leg_sets(made).items() if leg in LEGS}
+    legs = {leg: one for leg, one in leg_sets(made).items() if leg in LEGS}
+    counts = {leg: len(one.topics) for leg, one in legs.items()}
+    # paired_interval() resamples them.
+    groups = {leg: len({frozenset(made.qrels[topic.id]) for topic in one.topics}) for leg, one in legs.items()}
+    if one_group := [leg for leg, count in groups.items() if counts[leg] >= MIN_TOPICS and count < 2]:
+        raise MilcoError(
+            f"{name}: a gain cannot be judged: all topics held out for {', '.join(one_group)} are of one document and "
+            "its translations",
+            "The old model stays. Give more documents.",
+        )
     if too_few := [f"{leg}: {counted(count, 'topic')}" for leg, count in counts.items() if count < MIN_TOPICS]:
         languages = len({language_of(document) for document in made.documents})
         why = "its documents are in one language" if languages == 1 else "too few documents have translations in it"

@@ -88,6 +88,10 @@ def test_queries_without_a_language_are_left_out_of_its_measure_only(command: Ca
     assert "OwnLanguage@10 leaves out 1 query of some.qrels: the id of 'x1' begins with no known language" in err
     rows, err = command({}, "--run", "some.txt", "none.txt", "--qrels", "some.qrels", "none.qrels", *given)
     assert OWN_LANGUAGE not in rows[0] and "OwnLanguage@10 leaves out all queries of none.qrels" in err
+    seeds = {f"{name}-2.txt": files[f"{name}.txt"] for name in ("some", "none")}
+    runs = ["some.txt", "none.txt", *seeds, "--qrels", "some.qrels", "none.qrels", "--names", "A", "A"]
+    rows, _ = command(seeds, "--run", *runs, *given[:-1])
+    assert "sd(RR@10)" in rows[0] and OWN_LANGUAGE not in rows[0]
 
 
 def test_a_peer_that_cannot_differ_is_left_out(command: Callable) -> None:

@@ -132,7 +132,9 @@ def test_large_documents_are_sent_a_few_at_a_time(store: Path, tmp_path: Path, m
     assert sum(sent) == len(vectors_of(store)) and max(sent) < 30
 
 
-def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: Path) -> None:
+def test_texts_are_searched_with_vectors(
+    server: Server, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ranks of BM25 are fused with those of the vectors; the server's own hybrid request is one that it accepts."""
     require_real(server)
     ids, batch = VectorStore.open(store).load()
@@ -168,6 +170,11 @@ def test_texts_are_searched_with_vectors(server: Server, store: Path, tmp_path: 
             searcher.validate(approximate)
             first, second = searcher.rank([(query, "river")], approximate)[0].by_index.values()
             assert len(first) and second.docids == text_hits.docids
+            # More than one request returns.
+            monkeypatch.setattr("milco_pyserini.export.elasticsearch_server.WINDOW", 5)
+            assert searcher.rank([(query, "river")], SearchRequest(10))[0].docids == hits.docids
+        with searcher.reopened() as again:
+            assert again.rank([(query, "river")], SearchRequest(10))[0].docids == hits.docids
     terms = ImpactStore.open(store).terms
     columns = sorted(terms.index(term) for term in query)
     vector = ImpactDocument(

@@ -281,6 +281,29 @@ def test_tune_measures_on_topics_that_are_given(
     assert "--topics and --vectors require each other" in capsys.readouterr().err
 
 
+def test_topics_of_another_encoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When recall is measured on them, of a new index and of one that exists."""
+    ids, batch = synthetic_batch(DOCUMENTS)
+    store = write_store(tmp_path / "vectors", ids, batch, parquet=True, lowercase=False)
+    topics = write_store(tmp_path / "topics", ids[:5], batch[:5], lowercase=True)
+    path, given = tmp_path / "index", ["--topics", str(topics), "--vectors", str(store)]
+    assert main([*given, "--engine", "seismic", "--output", str(path)]) == 2
+    assert not path.exists()
+    Index.build(store, path, "seismic")
+    assert main(["tune", "--index", str(path), *given]) == 2
+    messages = capsys.readouterr().err.split("milco index")
+    assert sum("its lowercase is True, the documents' is False" in message for message in messages) == 2
+
+
+def test_settings_of_an_index_that_has_changed_are_not_saved(copied: Path) -> None:
+    """Two commands may tune it at the same time."""
+    before, settings = open_index(copied), {"query_cut": 3, "heap_factor": 0.5}
+    before.save_settings(settings, {"recall@10": 0.5})
+    with pytest.raises(MilcoError, match="was changed by another command meanwhile"):
+        before.save_settings({"query_cut": 4, "heap_factor": 0.5}, {"recall@10": 0.6})
+    assert open_index(copied).manifest.search_settings == settings
+
+
 def test_tune_refuses_invalid_input(built: SimpleNamespace, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A recall that no settings reach, numbers out of range, an exact index; the index does not change."""
     before = (copied / "manifest.json").read_bytes()

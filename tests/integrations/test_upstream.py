@@ -117,12 +117,14 @@ def test_runs_that_upstream_cannot_reproduce_are_refused(workspace: Path, capsys
     search = f"search --topics topics.{NAME}.tsv --index indexes/corpus.lucene --output"
     assert main(f"{search} runs/filtered.txt --filter lang=de".split()) == 0
     assert main(f"{search} runs/short.txt --k 10".split()) == 0
+    assert main(f"{search} runs/zero.txt --k 100 --alpha 0".split()) == 0
     assert main("index --vectors vectors/corpus --engine exact --output indexes/corpus.exact".split()) == 0
     assert main(f"search --topics topics.{NAME}.tsv --index indexes/corpus.exact --output runs/exact.txt".split()) == 0
     for arguments, expected in (
         ("runs/bare.txt", "runs/bare.txt has no record of a search in one Lucene index"),
         ("runs/exact.txt", "runs/exact.txt has no record of a search in one Lucene index"),
         ("runs/filtered.txt", "was searched with filters, which upstream's commands do not have"),
+        ("runs/zero.txt", "was searched with alpha, which upstream's commands do not have"),
         ("runs/short.txt", "runs/short.txt has 10 hits a topic, and its figures need 100"),
         ("runs/missing.txt", "runs/missing.txt does not exist: give a run"),
         ("runs/run.txt --topics sample", "does not end in -LANGUAGE-SPLIT"),

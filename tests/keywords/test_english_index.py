@@ -144,17 +144,21 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_topics_in_another_language_are_searched(run: Run, directory: Path, tmp_path: Path) -> None:
     """The run has most of the relevant English passages first, and a record; a query prints its hits."""
-    path = tmp_path / "run.txt"
-    assert run("--topics", "sample-de", "--index", directory, "--output", path, "--k", "5")[0] == 0
+    path, words = tmp_path / "run.txt", tmp_path / "words.txt"
+    words.write_text("river\nnile\n")
+    assert run("--topics", "sample-de", "--index", directory, "--output", path, "--k", "5", "--words", words)[0] == 0
     found = read_run(path)
     first = [next(iter(hits)).partition("-")[2] == topic.partition("-q")[2] for topic, hits in found.items()]
     assert len(found) == 50 and sum(first) > 30
     record = json.loads((tmp_path / "run.txt.json").read_text())
     assert (record["options"]["k1"], record["topics"]["count"]) == (0.9, 50)
+    assert record["options"]["words"] == str(words)
     code, out, _ = run("Welcher Fluss fließt durch Ägypten?", "--index", directory, "--k", "2")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == ["1", "2"]
     assert "exists" in run("--topics", "sample-de", "--index", directory, "--output", path)[2]
+    (tmp_path / "twice.tsv").write_text("a\tNil\na\tRhein\n")
+    assert "duplicate id 'a'" in run("--topics", tmp_path / "twice.tsv", "--index", directory, "--output", "no.txt")[2]
 
 
 def test_keywords_of_topics_and_documents_are_lines(run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from milco_pyserini.keywords import keywords
 from milco_pyserini.sparse import SparseBatch, Vocabulary
 
 PIECES = "[UNK] river telephone invented who ka photos ##ynth ##esis ##port 1876 1890 three seas é ?".split()
-SOURCE = "<unk> ▁Wer ▁Bell ▁1876 ▁das".split()
+SOURCE = "<unk> ▁Wer ▁Bell ▁1876 ▁das </s>".split()
 
 
 class Encoder:
@@ -21,12 +21,15 @@ class Encoder:
     name, views = "stub", ("pivot", "source")
     vocabulary = Vocabulary(PIECES, SOURCE)
     tokenizer = SimpleNamespace(
-        ids=lambda words: [[SOURCE.index(f"▁{word}") if f"▁{word}" in SOURCE else 0] for word in words], pieces=SOURCE
+        ids=lambda words: [[SOURCE.index(f"▁{word}") if f"▁{word}" in SOURCE else 0, 5] for word in words],
+        pieces=SOURCE,
+        special_ids=[0, 5],
     )
 
     def __init__(self, **weights: float) -> None:
         pieces = {name.replace("__", "##").lstrip("n"): weight for name, weight in weights.items() if name[:2] != "m_"}
         source = {f"m_▁{name[2:]}": weight for name, weight in weights.items() if name[:2] == "m_"}
+        source = {name.replace("▁end", "</s>"): weight for name, weight in source.items()}
         self._vector = pieces | source
         self.english_tokenizer = Tokenizer(
             models.WordPiece(vocab={piece: n for n, piece in enumerate(PIECES)}, unk_token="[UNK]")
@@ -70,6 +73,13 @@ def test_names_of_the_text_are_kept() -> None:
     assert found("Wer rief das Bell an?", **weights) == {"bell": 0.8, "telephone": 0.8, "wer": 0.4}
     assert found("das wer", **weights) == {"telephone": 0.8, "das": 0.2, "wer": 0.2}
     assert found("Κουδούνι das", **weights) == {"telephone": 0.8, "das": 0.2}
+
+
+def test_special_tokens_weigh_no_words() -> None:
+    """They are the strongest of a checkpoint that keeps them, and no piece of a name."""
+    weights = {"telephone": 0.8, "m_Bell": 0.4, "m_1876": 0.2}
+    for more in ({}, {"m_end": 2.0}):
+        assert found("Bell 1876", **weights, **more) == {"telephone": 0.8, "bell": 0.8, "1876": 0.4}
 
 
 def test_pieces_are_joined_into_words_of_the_collection() -> None:

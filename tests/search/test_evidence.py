@@ -1,10 +1,12 @@
 """Evidence: sentences of hits that answer a query, and contexts of them within a budget of tokens."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from milco_pyserini import Index, MilcoEncoder, Searcher
+from milco_pyserini.cli.main import main
 from milco_pyserini.encode.corpus import encode_corpus
 from milco_pyserini.encode.plan import EncodePlan
 from milco_pyserini.errors import MilcoError
@@ -36,13 +38,19 @@ def test_the_snippet_is_the_sentence_that_answers(searcher: Searcher, question: 
     assert snippet is not None and ANSWER in snippet and 280 <= len(snippet) < 500
 
 
-def test_hits_of_passages_have_the_sentences_of_their_passage(encoder: MilcoEncoder, tmp_path: Path) -> None:
+def test_hits_of_passages_have_the_sentences_of_their_passage(
+    encoder: MilcoEncoder, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     """Also those of documents by their best passage, and contexts; a passage far behind is not overlooked."""
     text = f"{60 * FILL}{ANSWER} {60 * FILL}"
     question = "Who patented the telephone?"
     plan = EncodePlan(encoder="mini", dtype="float32", split_passages=True, max_length=128)
     encode_corpus([{"id": "phone", "text": text}], tmp_path / "vectors", plan, device="cpu")
     built = Index.build(tmp_path / "vectors", tmp_path / "docs.exact", "exact", store_documents=True)
+    command = ["search", "--index", str(built.path), "--query", question, "--k", "1", "--json", "--dtype", "float32"]
+    for option in ([], ["--max-passage"]):
+        assert main([*command, *option]) == 0
+        assert ANSWER in json.loads(capsys.readouterr().out)["hits"][0]["snippet"]
     with Searcher.open(built.path, encoder) as searcher:
         for options in ({}, {"max_passage": True}):
             hits = searcher.search(question, k=1, **options)

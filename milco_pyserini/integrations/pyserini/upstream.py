@@ -6,6 +6,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -24,7 +25,7 @@ from milco_pyserini.integrations.pyserini.java import start_java
 from milco_pyserini.io.files import atomic_directory, copy_file, is_json_with, validate_output_directory
 from milco_pyserini.io.manifest import MANIFEST, describe_files, list_files, write_checked
 from milco_pyserini.io.records import RunRecord
-from milco_pyserini.io.runs import read_run_record
+from milco_pyserini.io.runs import option_text, read_run_record
 from milco_pyserini.options import option
 from milco_pyserini.request import SearchRequest
 
@@ -81,8 +82,10 @@ class MeasuredRun:
         record = read_run_record(path)
         if len(record.indexes) != 1 or record.indexes[0].engine != "lucene" or record.topics is None:
             raise MilcoError(f"{path} has no record of a search in one Lucene index. Write it with milco search again.")
-        if others := sorted(name for name, value in record.options.items() if value and name not in _REPRODUCED):
-            raise MilcoError(f"{path} was searched with {', '.join(others)}, which upstream's commands do not have")
+        given = {name for name, value in record.options.items() if option_text(value)}
+        if others := given - _REPRODUCED:
+            named = ", ".join(sorted(others))
+            raise MilcoError(f"{path} was searched with {named}, which upstream's commands do not have")
         if (depth := record.options["k"]) < _DEPTH:
             raise MilcoError(f"{path} has {depth} hits a topic, and its figures need {_DEPTH}. Search with --k 1000.")
         index = open_index(Path(record.indexes[0].name))
@@ -122,7 +125,8 @@ class MeasuredRun:
         topics = read_topics(wanted.name if wanted else "", self.index, encoder)
         if topics.record().digest != getattr(wanted, "digest", None):
             raise MilcoError(f"{topics.name} are not the topics of {self.path}: they have changed. Search again.")
-        vectors = topics.vectors or SearchedIndex(self.index, encoder).encode(topics.texts or [], SearchRequest())
+        with closing(SearchedIndex(self.index, encoder)) as index:
+            vectors = topics.vectors or index.encode(topics.texts or [], SearchRequest())
         path.parent.mkdir(parents=True, exist_ok=True)
         with gzip.GzipFile(path, "wb", mtime=0) as lines:
             for topic, vector in zip(topics.ids, vectors, strict=True):

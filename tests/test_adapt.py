@@ -165,7 +165,7 @@ def test_topics_of_one_document_and_its_translations_judge_nothing() -> None:
     topics = [Query(f"{language}-sentence-{number}", "text") for language in languages for number in (1, 2)]
     relevant = {topic.id: dict.fromkeys(languages, 1) for topic in topics}
     held = KnownItems(documents, frozenset(languages), 0, 0, topics, relevant)
-    with pytest.raises(MilcoError, match="all topics held out for .* are of one document and its translations"):
+    with pytest.raises(MilcoError, match=r"all topics held out for .* are of one document and its translations"):
         validate_legs(held, "docs.jsonl")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milco_pyserini.sparse import SparseBatch as SparseBatch
     from milco_pyserini.sparse import VectorStore as VectorStore
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 # Public name -> module that defines it.
 _LAZY = {

@@ -201,22 +201,22 @@ def command(options: CurveOptions) -> None:
         filled = curve.fill(documents, before)
         names += [(documents, shards, curve.split(filled, shards)) for shards in options.shards]
     queries = curve.queries(options.queries)
-    searched = [(documents, str(shards), name, f"/{name}/_search") for documents, shards, name in names]
+    searched = [(documents, str(shards), 1, name, f"/{name}/_search") for documents, shards, name in names]
     # A shard is an index of its own, so that a split index is another size, too.
     searched += [
-        (documents // shards, f"1 of {shards}", name, f"/{name}/_search?preference=_shards:0")
+        (documents // shards, f"1 of {shards}", shards, name, f"/{name}/_search?preference=_shards:0")
         for documents, shards, name in names
         if shards > 1
     ]
-    for (documents, shards, name, path), k in itertools.product(() if options.fill else sorted(searched), options.k):
+    for searched_index, k in itertools.product(() if options.fill else sorted(searched), options.k):
+        documents, shards, parts, name, path = searched_index
         ways = [Way(), *itertools.starmap(Way, itertools.product(options.ratios, options.windows))]
         curve.measure(path, queries, k, ways, options.rounds)
         for way in ways:
             milliseconds = 1000 * np.asarray(way.seconds)
             p50, p95 = np.percentile(milliseconds, (50, 95))
             cpu, recall = 1000 * way.cpu / len(milliseconds), statistics.mean(way.recalls)
-            # A shard has an equal part.
-            size = curve.bytes(name) // 10**6 // (int(shards[5:]) if " of " in shards else 1)
+            size = curve.bytes(name) // 10**6 // parts
             rows.append((f"{documents:,}", shards, f"{k:,}", way, recall, p50, p95, cpu, size))
     if options.delete:
         for _, _, name in names:

@@ -25,10 +25,10 @@ def read_parallel(corpus: Corpus, vectors: Path) -> dict[str, str]:
     """Return the groups of find_parallel() by a vector store. Raises MilcoError if it is not of this corpus, too."""
     store, checked = VectorStore.open(vectors), corpus.check()
     is_of_corpus = (store.manifest.corpus_hash, store.manifest.documents) == (checked.digest, checked.records)
-    if not (is_of_corpus and PIVOT in (store.manifest.views or [PIVOT])):
+    if not is_of_corpus or not (loaded := store.load())[1].view(PIVOT).columns.size:
         fix = f"Encode {corpus.name} with a MILCO checkpoint, without splitting documents, and pass that store."
         raise ParameterError("vectors", vectors, f"does not have the pivot views of {corpus.name}", fix)
-    documents, (ids, batch) = list(detect_languages(corpus)), store.load()
+    documents, (ids, batch) = list(detect_languages(corpus)), loaded
     rows = {docid: row for row, docid in enumerate(ids)}
     return find_parallel(documents, batch.take([rows[document.id] for document in documents]))
 

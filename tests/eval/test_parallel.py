@@ -79,7 +79,7 @@ def test_vectors_of_other_documents_are_refused(docs: Path, tmp_path: Path, capf
     stores = [
         store(docs, tmp_path / "changed", corpus_hash="0" * 32),
         write_store(tmp_path / "fewer", ids[1:], source[1:], corpus_hash=digest),
-        write_store(tmp_path / "source", ids, source, corpus_hash=digest, views=["source"]),
+        write_store(tmp_path / "source", ids, source, corpus_hash=digest),
     ]
     for path in stores:
         assert main(["--make", str(docs), "--output", str(made), "--vectors", str(path)]) == 2
